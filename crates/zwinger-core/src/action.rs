@@ -1,0 +1,163 @@
+//! What a call wants, well formed, and what that does to the world.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::Invalid;
+use crate::executor::wire::Present;
+
+/// A path as the model gave it, without NUL and not absolute. That it stays beneath the workspace is for the kernel to say
+/// when it is opened; what can be seen from the text alone is refused here.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkspacePath(PathBuf);
+
+impl WorkspacePath {
+    /// Takes a relative path, or an absolute one inside `workspace` (its canonical root).
+    ///
+    /// # Errors
+    /// For the model: what is wrong with the path.
+    pub fn parse(text: &str, workspace: &Path) -> Result<Self, Invalid> {
+        if text.is_empty() || text.contains('\0') {
+            return Err(Invalid::Path(format!("{text:?} is not a path; give one relative to the workspace")));
+        }
+        let path = Path::new(text);
+        let relative = match path.strip_prefix(workspace) {
+            Ok(inside) if inside.as_os_str().is_empty() => Path::new("."),
+            Ok(inside) => inside,
+            Err(_) if path.is_absolute() => return Err(outside(text)),
+            Err(_) => path,
+        };
+        // A link may make a path that counts to zero leave all the same; that one the kernel refuses.
+        let mut depth = 0_i64;
+        for component in relative.components() {
+            match component {
+                std::path::Component::ParentDir => depth -= 1,
+                std::path::Component::Normal(_) => depth += 1,
+                _ => {}
+            }
+            if depth < 0 {
+                return Err(outside(text));
+            }
+        }
+        // A trailing slash names a directory; `PathBuf` keeps it in its text.
+        Ok(Self(relative.to_owned()))
+    }
+}
+
+fn outside(path: &str) -> Invalid {
+    Invalid::Path(format!("{} is outside the workspace.", crate::escape::line(path)))
+}
+
+impl AsRef<Path> for WorkspacePath {
+    fn as_ref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl fmt::Display for WorkspacePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&crate::escape::line(&self.0.to_string_lossy()))
+    }
+}
+
+/// Something that a tool can do. Closed: every place that must know an action is found by the compiler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Read lines of a file.
+    Read {
+        /// Which file.
+        path: WorkspacePath,
+        /// First line, from 1.
+        offset: u64,
+        /// Lines at most.
+        limit: u64,
+    },
+    /// List a directory.
+    List {
+        /// Which directory.
+        path: WorkspacePath,
+    },
+    /// Write a whole file.
+    Write {
+        /// Which file.
+        path: WorkspacePath,
+        /// Its new content.
+        content: String,
+        /// What is there now; the write is refused when it is not there any more.
+        before: Option<Present>,
+    },
+    /// Run a command with `/bin/sh -c`.
+    Run {
+        /// The command line.
+        command: String,
+        /// Wall time.
+        timeout: Duration,
+    },
+    /// Tell the time.
+    Time,
+}
+
+/// What an action does to the world; the policy judges nothing else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Reads, lists or searches beneath a path.
+    Read(WorkspacePath),
+    /// Makes or replaces a file.
+    Write(WorkspacePath),
+    /// Runs a command line.
+    Execute(String),
+    /// Looks at the clock.
+    Clock,
+}
+
+impl Action {
+    /// Everything that the action does. Never empty: the policy denies what has no effect it knows.
+    pub fn effects(&self) -> Vec<Effect> {
+        match self {
+            Self::Read { path, .. } | Self::List { path } => vec![Effect::Read(path.clone())],
+            Self::Write { path, .. } => vec![Effect::Write(path.clone())],
+            Self::Run { command, .. } => vec![Effect::Execute(command.clone())],
+            Self::Time => vec![Effect::Clock],
+        }
+    }
+
+    /// The canonical name of its tool.
+    pub fn tool(&self) -> &'static str {
+        match self {
+            Self::Read { .. } => "read_file",
+            Self::List { .. } => "list_directory",
+            Self::Write { .. } => "write_file",
+            Self::Run { .. } => "run_command",
+            Self::Time => "get_time",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<PathBuf, Invalid> {
+        WorkspacePath::parse(text, Path::new("/work")).map(|path| path.0)
+    }
+
+    #[test]
+    fn paths_inside_by_both_spellings() {
+        assert_eq!(parse("a/b").unwrap(), Path::new("a/b"));
+        assert_eq!(parse("/work/a/b").unwrap(), Path::new("a/b"));
+        assert_eq!(parse("/work").unwrap(), Path::new("."));
+        assert_eq!(parse("a/../b").unwrap(), Path::new("a/../b"));
+        assert_eq!(parse("..%2fx").unwrap(), Path::new("..%2fx"));
+    }
+
+    #[test]
+    fn w1_paths_outside_are_refused_by_their_text() {
+        for path in ["..", "../x", "a/../../x", "/etc/passwd", "/work-evil/x", "/work/../etc", "/", "//etc"] {
+            assert!(parse(path).unwrap_err().to_string().ends_with("is outside the workspace."), "{path}");
+        }
+        for path in ["", "a\0b"] {
+            assert!(parse(path).unwrap_err().to_string().contains("is not a path"), "{path:?}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! File requests, answered beneath the workspace's root.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Seek};
+
+use zwinger_sandbox::{PathError, Root};
+
+use super::wire::{Hash, ListedEntry, MAX_CONTENT, Present, Refusal, Request, Response};
+
+/// Does what a request for files asks.
+pub(super) fn answer(root: &Root, request: Request) -> Response {
+    let done = match request {
+        Request::Read { path, offset, lines, bytes } => {
+            root.open_file(&path).and_then(|file| Ok(read_lines(file, offset, lines, bytes)?))
+        }
+        Request::List { path } => root.list(&path).map(|entries| {
+            let entries = entries.into_iter();
+            Response::Listed(
+                entries.map(|entry| ListedEntry { name: entry.name.into(), directory: entry.directory }).collect(),
+            )
+        }),
+        Request::Inspect { path } => inspect(root, &path),
+        Request::Write { path, content, base } => {
+            root.write(&path, &content, |old| Ok(hash_of(old)? == base)).map(|()| Response::Written)
+        }
+        // The serving loop keeps these for itself.
+        Request::Settle { .. } | Request::Run { .. } | Request::Cancel { .. } => {
+            Ok(Response::Refused(Refusal::Other("not a request for files".into())))
+        }
+    };
+    done.unwrap_or_else(|error| Response::Refused(refusal(error)))
+}
+
+fn hash_of(file: Option<&mut File>) -> io::Result<Option<Hash>> {
+    let Some(file) = file else { return Ok(None) };
+    file.rewind()?;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(file)?;
+    Ok(Some(*hasher.finalize().as_bytes()))
+}
+
+fn inspect(root: &Root, path: &std::path::Path) -> Result<Response, PathError> {
+    let mut file = match root.open_file(path) {
+        Ok(file) => file,
+        Err(PathError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+            // Says now, before anyone is asked, whether a write could ever succeed.
+            root.check_parent(path)?;
+            return Ok(Response::Inspected(None));
+        }
+        Err(error) => return Err(error),
+    };
+    let content = zwinger_sandbox::read_up_to(&mut file, MAX_CONTENT)?;
+    let hash = match &content {
+        Some(content) => Some(*blake3::hash(content).as_bytes()),
+        None => hash_of(Some(&mut file))?,
+    };
+    Ok(Response::Inspected(hash.map(|hash| Present { hash, content })))
+}
+
+fn read_lines(file: File, offset: u64, lines: u64, bytes: u64) -> io::Result<Response> {
+    let size = file.metadata()?.len();
+    let mut reader = BufReader::new(file);
+    for _ in 1..offset {
+        if reader.skip_until(b'\n')? == 0 {
+            break;
+        }
+    }
+    let bytes = usize::try_from(bytes).unwrap_or(MAX_CONTENT).min(MAX_CONTENT);
+    let mut content = Vec::new();
+    let mut read = 0;
+    let mut more = false;
+    while read < lines {
+        let before = content.len();
+        let room = (bytes - before) as u64;
+        let line = io::Read::take(&mut reader, room).read_until(b'\n', &mut content)?;
+        if line == 0 {
+            more = room == 0 && !reader.fill_buf()?.is_empty();
+            break;
+        }
+        read += 1;
+    }
+    more = more || (read == lines && !reader.fill_buf()?.is_empty());
+    let binary = content.contains(&0);
+    Ok(Response::Read { content, lines: read, more, binary, size })
+}
+
+fn refusal(error: PathError) -> Refusal {
+    match error {
+        PathError::Outside => Refusal::Outside,
+        PathError::Special(kind) => Refusal::Special(kind.to_owned()),
+        PathError::Directory => Refusal::Directory,
+        PathError::NotADirectory => Refusal::NotADirectory,
+        PathError::Changed => Refusal::Changed,
+        PathError::NotAPath => Refusal::Other("not a path".into()),
+        PathError::Io(error) => match error.kind() {
+            io::ErrorKind::NotFound => Refusal::NotFound,
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                Refusal::NotPermitted(error.to_string())
+            }
+            _ => Refusal::Other(error.to_string()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(content: &[u8], offset: u64, lines: u64, bytes: u64) -> (Vec<u8>, u64, bool) {
+        let mut file = tempfile::tempfile().unwrap();
+        io::Write::write_all(&mut file, content).unwrap();
+        file.rewind().unwrap();
+        match read_lines(file, offset, lines, bytes).unwrap() {
+            Response::Read { content, lines, more, .. } => (content, lines, more),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn lines_are_counted_from_one_and_bounded() {
+        let text = b"one\ntwo\nthree\nfour";
+        assert_eq!(read(text, 1, 10, 1000), (text.to_vec(), 4, false));
+        assert_eq!(read(text, 2, 2, 1000), (b"two\nthree\n".to_vec(), 2, true));
+        assert_eq!(read(text, 4, 1, 1000), (b"four".to_vec(), 1, false));
+        assert_eq!(read(text, 9, 5, 1000), (vec![], 0, false));
+        assert_eq!(read(text, 1, 10, 5), (b"one\nt".to_vec(), 2, true));
+        assert_eq!(read(b"", 1, 10, 5), (vec![], 0, false));
+    }
+}

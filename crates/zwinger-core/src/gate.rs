@@ -1,0 +1,162 @@
+//! The gate: turns a judged action into permission. The only place that makes [`Authorized`].
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
+use crate::action::Action;
+use crate::audit::{Audit, Ticket};
+use crate::error::{Broken, Denied};
+use crate::policy::{Judgement, Verdict};
+
+/// Permission to do one action, recorded in the audit. It holds the very value that was shown. It cannot be made elsewhere,
+/// copied, stored or spent twice.
+#[derive(Debug)]
+#[must_use = "a permission that is not spent is recorded as abandoned"]
+pub struct Authorized {
+    action: Action,
+    ticket: Ticket,
+}
+
+impl Authorized {
+    /// Spends the permission.
+    pub(crate) fn spend(self) -> (Action, Ticket) {
+        (self.action, self.ticket)
+    }
+}
+
+/// What a person is shown. All text is escaped already.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// Name of the tool.
+    pub tool: &'static str,
+    /// One line: what will be done.
+    pub summary: String,
+    /// The whole command or difference.
+    pub detail: String,
+    /// What `session` would cover, in words.
+    pub scope: String,
+    /// What holds around it.
+    pub walls: String,
+}
+
+/// A person's answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// This one time.
+    Once,
+    /// This and all the same until the session ends; what the same is was shown as [`Question::scope`].
+    Session,
+    /// No.
+    Deny,
+    /// Nobody could be asked, for this reason. A denial, but not a person's.
+    Unanswered(String),
+}
+
+/// Asks a person. Implemented by doors; an embedder brings its own.
+pub trait Approver: Send + Sync {
+    /// Shows the question and waits for the answer. End of input is a denial.
+    fn decide(&self, question: &Question) -> Decision;
+    /// Who that is, for the audit: `terminal`, `--approve yes`.
+    fn name(&self) -> &str;
+}
+
+/// Decisions that were given for the rest of the session. What is stored is what was shown: one file, or one command line.
+#[derive(Debug, Default)]
+pub struct Grants(Mutex<HashSet<Grant>>);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Grant {
+    File(crate::action::WorkspacePath),
+    Command(String),
+}
+
+impl Grant {
+    /// What a session's yes to this action would cover; `None`: it cannot be given for a session.
+    fn of(action: &Action) -> Option<Self> {
+        match action {
+            Action::Write { path, .. } => Some(Self::File(path.clone())),
+            Action::Run { command, .. } => Some(Self::Command(command.clone())),
+            Action::Read { .. } | Action::List { .. } | Action::Time => None,
+        }
+    }
+}
+
+impl Grants {
+    fn covers(&self, action: &Action) -> bool {
+        Grant::of(action).is_some_and(|grant| self.lock().contains(&grant))
+    }
+
+    fn remember(&self, action: &Action) {
+        if let Some(grant) = Grant::of(action) {
+            self.lock().insert(grant);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<Grant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How a call got past, or did not get past, the gate.
+#[derive(Debug, thiserror::Error)]
+pub enum Settlement {
+    /// No.
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    /// The audit could not be written, which is a no as well.
+    #[error(transparent)]
+    Broken(#[from] Broken),
+}
+
+/// Settles a judged action: a denial never reaches a person, an ask does unless a grant covers it, and nothing is permitted
+/// before its audit line is written.
+///
+/// # Errors
+/// The denial, for the model; or what broke.
+pub fn settle(
+    action: Action,
+    verdict: &Verdict,
+    question: impl FnOnce(&Action) -> Question,
+    approver: &dyn Approver,
+    grants: &Grants,
+    audit: &Audit,
+) -> Result<Authorized, Settlement> {
+    let (decision, by) = match verdict.judgement {
+        Judgement::Deny => {
+            audit.refused(&action, verdict, "deny", "policy")?;
+            return Err(Denied(format!("refused: {} ({}).", verdict.reason, short(verdict.rule))).into());
+        }
+        Judgement::Allow => ("allow", "policy"),
+        Judgement::Ask if grants.covers(&action) => ("session", "grant"),
+        Judgement::Ask => match approver.decide(&question(&action)) {
+            Decision::Once => ("once", approver.name()),
+            Decision::Session => {
+                grants.remember(&action);
+                ("session", approver.name())
+            }
+            Decision::Deny => {
+                audit.refused(&action, verdict, "deny", approver.name())?;
+                return Err(declined(&action).into());
+            }
+            Decision::Unanswered(reason) => {
+                audit.refused(&action, verdict, "unanswered", approver.name())?;
+                return Err(Denied(format!("denied: {reason}")).into());
+            }
+        },
+    };
+    let ticket = audit.begin(&action, verdict, decision, by)?;
+    Ok(Authorized { action, ticket })
+}
+
+fn declined(action: &Action) -> Denied {
+    Denied(match action {
+        Action::Write { path, .. } => format!("write to {path} declined by the user."),
+        Action::Run { .. } => "command declined by the user.".into(),
+        Action::Read { .. } | Action::List { .. } | Action::Time => "declined by the user.".into(),
+    })
+}
+
+/// `built-in: denylist` → `denylist`.
+fn short(rule: &str) -> &str {
+    rule.rsplit(": ").next().unwrap_or(rule)
+}

@@ -1,0 +1,253 @@
+//! From what ran to what may leave: [`Raw`] cannot be shown or serialised, [`Outcome`] can.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+use zwinger_sandbox::supervisor::Finished;
+use zwinger_sandbox::{Backend, Captured, Enforcement};
+
+use crate::action::Action;
+use crate::error::{Broken, Denied, Failed, Invalid};
+use crate::executor::wire::{ListedEntry, Response};
+
+/// What came back from inside the walls. Hostile until [`Raw::make_safe`].
+#[derive(Debug)]
+pub struct Raw(Result<Response, Failed>);
+
+impl Raw {
+    pub(crate) fn new(response: Result<Response, Failed>) -> Self {
+        Self(response)
+    }
+}
+
+/// Why a call has no success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It has.
+    Succeeded,
+    /// The tool ran and did not succeed, or the path was refused.
+    Failed,
+    /// The call was no action: its tool or arguments are wrong.
+    Invalid,
+    /// The call was no action: its path leads outside, or nothing can be done there.
+    PathRefused,
+    /// It was not permitted.
+    Denied,
+    /// Something of ours broke.
+    Broken,
+}
+
+/// The result of a call, for every door.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// Whether the tool did what was asked; a command's non-zero exit is no success.
+    pub success: bool,
+    /// Text of the result.
+    pub output: String,
+    /// One line for the model, beginning with `Error: `.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What a command adds.
+    #[serde(flatten)]
+    pub command: Option<CommandOutcome>,
+    /// Why not, for exit codes.
+    #[serde(skip)]
+    pub kind: Kind,
+}
+
+/// What the result of a command has besides.
+#[derive(Debug, Clone, Serialize)]
+pub struct CommandOutcome {
+    /// The command's own; 124 when the time limit ended it, 128 + N after signal N.
+    pub exit_code: i32,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+    /// From start to the end of all it started.
+    pub duration_ms: u64,
+    /// Whether the time limit ended it.
+    pub timed_out: bool,
+    /// Processes that it left running and that were stopped.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub leftovers: usize,
+    /// What was cut from `output`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub truncated: Option<Truncated>,
+    /// What built the walls.
+    pub backend: Backend,
+    /// What they held.
+    pub enforcement: Enforcement,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+/// Bytes of a cut output.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Truncated {
+    /// Bytes that are there.
+    pub kept: u64,
+    /// Bytes that are not.
+    pub dropped: u64,
+}
+
+impl Outcome {
+    fn text(output: String) -> Self {
+        Self { success: true, output, error: None, command: None, kind: Kind::Succeeded }
+    }
+
+    fn error(kind: Kind, text: impl std::fmt::Display) -> Self {
+        Self { success: false, output: String::new(), error: Some(format!("Error: {text}")), command: None, kind }
+    }
+
+    /// What a model sees: text, without JSON around it.
+    pub fn for_model(&self) -> String {
+        let mut text = self.output.clone();
+        if let Some(command) = &self.command {
+            if !text.is_empty() && !text.ends_with('\n') {
+                text.push('\n');
+            }
+            let seconds = std::time::Duration::from_millis(command.duration_ms).as_secs_f64();
+            // Writing to a String cannot fail.
+            let _ = write!(text, "[exit {} · {seconds:.1} s · {}]", command.exit_code, command.backend);
+            if let Some(cut) = command.truncated {
+                let _ = write!(text, "\n[cut: {} bytes dropped]", cut.dropped);
+            }
+            if command.leftovers > 0 {
+                let _ = write!(text, "\n[{} processes that were left running were stopped]", command.leftovers);
+            }
+        }
+        if let Some(error) = &self.error {
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            text.push_str(error);
+        }
+        text
+    }
+}
+
+impl From<Invalid> for Outcome {
+    fn from(error: Invalid) -> Self {
+        let kind = match error {
+            Invalid::Arguments(_) => Kind::Invalid,
+            Invalid::Path(_) => Kind::PathRefused,
+        };
+        Self::error(kind, error)
+    }
+}
+
+impl From<Denied> for Outcome {
+    fn from(error: Denied) -> Self {
+        Self::error(Kind::Denied, error)
+    }
+}
+
+impl From<Broken> for Outcome {
+    fn from(error: Broken) -> Self {
+        Self::error(Kind::Broken, error)
+    }
+}
+
+/// What the walls were when a command ran.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Walls<'a> {
+    pub(crate) backend: Backend,
+    pub(crate) enforcement: &'a Enforcement,
+}
+
+impl Raw {
+    /// Turns what came from inside into text: valid UTF-8, bounded, one fixed form a tool.
+    pub(crate) fn make_safe(self, action: &Action, walls: Walls<'_>) -> Outcome {
+        let response = match self.0 {
+            Ok(response) => response,
+            Err(failed) => return Outcome::error(Kind::Failed, failed),
+        };
+        match (action, response) {
+            (Action::Time, _) => Outcome::text(now()),
+            (Action::Read { path, offset, .. }, Response::Read { content, lines, more, binary, size }) => {
+                if binary {
+                    return Outcome::error(Kind::Failed, format!("{path} is a binary file ({size} bytes)."));
+                }
+                read(path, *offset, content, lines, more)
+            }
+            (Action::List { .. }, Response::Listed(entries)) => Outcome::text(listing(&entries)),
+            (Action::Write { path, content, .. }, Response::Written) => {
+                Outcome::text(format!("Wrote {path} ({} bytes).", content.len()))
+            }
+            (Action::Run { timeout, .. }, Response::Finished(finished)) => command(*finished, timeout.as_secs(), walls),
+            _ => Outcome::error(Kind::Broken, "the executor answered something else than it was asked"),
+        }
+    }
+}
+
+fn now() -> String {
+    jiff::ZonedDateTime::now().strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
+}
+
+fn read(path: &crate::action::WorkspacePath, offset: u64, content: Vec<u8>, lines: u64, more: bool) -> Outcome {
+    // A cut inside a character is ours; any other foreign byte is the file's.
+    let content = match String::from_utf8(content) {
+        Ok(text) => text,
+        Err(error) if more && error.utf8_error().error_len().is_none() => {
+            let valid = error.utf8_error().valid_up_to();
+            let mut bytes = error.into_bytes();
+            bytes.truncate(valid);
+            String::from_utf8(bytes).unwrap_or_default()
+        }
+        Err(_) => return Outcome::error(Kind::Failed, format!("{path} is not UTF-8 text.")),
+    };
+    if !more {
+        return Outcome::text(content);
+    }
+    let last = offset.saturating_add(lines.saturating_sub(1));
+    let gap = if content.ends_with('\n') { "" } else { "\n" };
+    Outcome::text(format!(
+        "{content}{gap}[lines {offset}–{last}; the file goes on: read_file with offset {}]\n",
+        last.saturating_add(1)
+    ))
+}
+
+fn listing(entries: &[ListedEntry]) -> String {
+    if entries.is_empty() {
+        return "(empty directory)".into();
+    }
+    let lines = entries.iter().map(|entry| {
+        let name = crate::escape::line(&entry.name.to_string_lossy());
+        if entry.directory { format!("{name}/") } else { name }
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn command(finished: Finished, limit: u64, walls: Walls<'_>) -> Outcome {
+    let text = |captured: &Captured| String::from_utf8_lossy(&captured.joined()).into_owned();
+    let exit_code = if finished.timed_out { 124 } else { finished.end.exit_code() };
+    let error = if finished.timed_out {
+        Some(format!("Error: stopped after {limit} s (limit security.resources.max_cpu_time_seconds)."))
+    } else if finished.cancelled {
+        Some("Error: stopped before its end.".into())
+    } else {
+        None
+    };
+    let success = exit_code == 0 && !finished.cancelled;
+    let dropped = finished.output.dropped;
+    Outcome {
+        success,
+        output: text(&finished.output),
+        error,
+        kind: if success { Kind::Succeeded } else { Kind::Failed },
+        command: Some(CommandOutcome {
+            exit_code,
+            stdout: text(&finished.stdout),
+            stderr: text(&finished.stderr),
+            duration_ms: u64::try_from(finished.duration.as_millis()).unwrap_or(u64::MAX),
+            timed_out: finished.timed_out,
+            leftovers: finished.leftovers,
+            truncated: (dropped > 0).then_some(Truncated { kept: finished.output.kept() as u64, dropped }),
+            backend: walls.backend,
+            enforcement: walls.enforcement.clone(),
+        }),
+    }
+}

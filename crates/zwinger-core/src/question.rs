@@ -1,0 +1,81 @@
+//! What a person is shown before an action: the whole of it, with everything hidden made visible.
+
+use similar::TextDiff;
+
+use crate::action::Action;
+use crate::escape;
+use crate::executor::Executor;
+use crate::gate::Question;
+
+/// Lines around a change.
+const CONTEXT: usize = 3;
+
+/// The question about an action.
+pub(crate) fn about(action: &Action, executor: &Executor) -> Question {
+    let (summary, detail, scope) = match action {
+        Action::Write { path, content, before } => {
+            let verb = if before.is_some() { "write" } else { "make" };
+            let old = before.as_ref().map(|before| before.content.as_deref());
+            (format!("{verb} {path} ({} bytes)", content.len()), difference(old, content), "this file")
+        }
+        Action::Run { command, timeout } => (
+            format!("run a command, {} bytes, at most {} s", command.len(), timeout.as_secs()),
+            escape::line(command),
+            "this command",
+        ),
+        Action::Read { path, .. } => (format!("read {path}"), String::new(), "nothing more"),
+        Action::List { path } => (format!("list {path}"), String::new(), "nothing more"),
+        Action::Time => ("tell the time".into(), String::new(), "nothing more"),
+    };
+    Question {
+        tool: action.tool(),
+        summary,
+        detail,
+        scope: scope.into(),
+        walls: format!("{} · {}", executor.backend(), executor.enforcement()),
+    }
+}
+
+/// A unified diff. `old` is `None` for a new file, `Some(None)` for one that is too large to show.
+fn difference(old: Option<Option<&[u8]>>, new: &str) -> String {
+    let old = match old {
+        None => String::new(),
+        Some(None) => {
+            return format!("(the present file is too large to compare)\n{}", prefixed("+", new));
+        }
+        Some(Some(bytes)) => match std::str::from_utf8(bytes) {
+            Ok(text) => text.to_owned(),
+            Err(_) => return format!("(the present file is not text)\n{}", prefixed("+", new)),
+        },
+    };
+    if old == new {
+        return "(no change)\n".into();
+    }
+    let diff = TextDiff::from_lines(old.as_str(), new);
+    escape::block(&diff.unified_diff().context_radius(CONTEXT).to_string())
+}
+
+fn prefixed(sign: &str, text: &str) -> String {
+    text.lines().map(|line| format!("{sign}{}\n", escape::line(line))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences() {
+        insta::assert_snapshot!(
+            [
+                difference(None, "new\n"),
+                difference(Some(Some(b"a\nb\nc\n")), "a\nB\nc\n"),
+                difference(Some(Some(b"a\nb")), "a\nb\n"),
+                difference(Some(Some(b"a\n")), "a\r\n\x1b[31m\u{202e}\n"),
+                difference(Some(Some(b"same\n")), "same\n"),
+                difference(Some(Some(b"\xff\n")), "text\n"),
+                difference(Some(None), "text\n"),
+            ]
+            .join("----\n")
+        );
+    }
+}

@@ -1,0 +1,119 @@
+//! The main path: one call from untrusted JSON to a safe outcome.
+
+use std::path::PathBuf;
+
+use zwinger_sandbox::{Backend, Confinement, Enforcement, SessionError};
+
+use crate::action::Action;
+use crate::audit::Audit;
+use crate::call::Call;
+use crate::error::{Broken, Invalid};
+use crate::executor::Executor;
+use crate::gate::{self, Approver, Grants, Settlement};
+use crate::output::{Outcome, Walls};
+use crate::policy;
+use crate::question;
+use crate::session::{SessionId, State, StateError};
+
+/// What a session is opened with.
+pub struct Options {
+    /// Its terms.
+    pub confinement: Confinement,
+    /// What builds its walls.
+    pub backend: Backend,
+    /// Who is asked.
+    pub approver: Box<dyn Approver>,
+    /// Where the audit goes; usually [`State::default_path`].
+    pub state: PathBuf,
+    /// A binary that calls [`crate::child_main`] first; usually `/proc/self/exe`.
+    pub program: PathBuf,
+}
+
+/// Why a session could not be opened; nothing ran.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The walls.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// The state directory.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The audit log.
+    #[error(transparent)]
+    Audit(#[from] Broken),
+}
+
+/// An open session. Calls may come from several threads at once.
+pub struct Runtime {
+    executor: Executor,
+    approver: Box<dyn Approver>,
+    grants: Grants,
+    audit: Audit,
+}
+
+impl Runtime {
+    /// Raises the walls, starts the executor and opens the audit.
+    ///
+    /// # Errors
+    /// As [`OpenError`] says; never with weaker walls instead.
+    pub fn open(options: Options) -> Result<Self, OpenError> {
+        let Options { confinement, backend, approver, state, program } = options;
+        let state = State::open(&state, confinement.workspace())?;
+        let workspace = confinement.workspace().to_owned();
+        let executor = Executor::open(program, backend, confinement)?;
+        let enforcement = executor.enforcement().clone();
+        let audit = Audit::open(&state, SessionId::random(), &workspace, backend, enforcement)?;
+        Ok(Self { executor, approver, grants: Grants::default(), audit })
+    }
+
+    /// What built the walls.
+    pub fn backend(&self) -> Backend {
+        self.executor.backend()
+    }
+
+    /// What they hold.
+    pub fn enforcement(&self) -> &Enforcement {
+        self.executor.enforcement()
+    }
+
+    /// The main path. What a call wants is decoded, judged, settled, run inside the walls and made safe, with an audit line
+    /// before and after. Everything that goes wrong is an outcome; nothing here panics or returns early without a record.
+    pub fn call(&self, call: &Call) -> Outcome {
+        let action = match self.prepare(call) {
+            Ok(action) => action,
+            Err(invalid) => return self.refuse(call, invalid),
+        };
+        let verdict = policy::judge(&action.effects());
+        let ask = |action: &Action| question::about(action, &self.executor);
+        let settled = gate::settle(action, &verdict, ask, &*self.approver, &self.grants, &self.audit);
+        let (action, ticket) = match settled {
+            Ok(authorized) => authorized.spend(),
+            Err(Settlement::Denied(denied)) => return denied.into(),
+            Err(Settlement::Broken(broken)) => return broken.into(),
+        };
+        let raw = self.executor.run(&action);
+        let walls = Walls { backend: self.executor.backend(), enforcement: self.executor.enforcement() };
+        let outcome = raw.make_safe(&action, walls);
+        match ticket.finish(&outcome) {
+            Ok(()) => outcome,
+            Err(broken) => broken.into(),
+        }
+    }
+
+    /// Decodes, and looks at what a write would replace: a path that leads outside is refused before anyone is asked.
+    fn prepare(&self, call: &Call) -> Result<Action, Invalid> {
+        let mut action = call.decode(self.executor.confinement().workspace())?;
+        if let Action::Write { path, before, .. } = &mut action {
+            let present = self.executor.inspect(path.as_ref());
+            *before = present.map_err(|failed| Invalid::Path(format!("{path} {failed}")))?;
+        }
+        Ok(action)
+    }
+
+    fn refuse(&self, call: &Call, invalid: Invalid) -> Outcome {
+        match self.audit.invalid(&call.tool, &invalid.to_string()) {
+            Ok(()) => invalid.into(),
+            Err(broken) => broken.into(),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! zwinger's own files: `$XDG_STATE_HOME/zwinger` (default `~/.local/state/zwinger`), closed to others and outside every workspace.
+
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use zwinger_sandbox::{PathError, Root};
+
+/// Names a session in the audit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionId(String);
+
+impl SessionId {
+    /// A new one.
+    pub fn random() -> Self {
+        Self(random_id())
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// 16 hexadecimal digits that nobody can guess. Falls back to time and pid where the kernel has no randomness yet.
+pub(crate) fn random_id() -> String {
+    let mut random = [0_u8; 8];
+    match rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty()) {
+        Ok(_) => format!("{:016x}", u64::from_ne_bytes(random)),
+        Err(_) => format!("{:x}-{:x}", jiff::Timestamp::now().as_nanosecond(), std::process::id()),
+    }
+}
+
+/// The state directory, opened.
+#[derive(Debug)]
+pub struct State {
+    root: Root,
+    path: PathBuf,
+}
+
+/// Why there is no state directory to use.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// Neither variable is set.
+    #[error("neither XDG_STATE_HOME nor HOME is set to an absolute path, so there is no place for the audit log")]
+    Nowhere,
+    /// It cannot be made or used.
+    #[error("{0}: {1}")]
+    Unusable(PathBuf, std::io::Error),
+    /// A model could write its own audit.
+    #[error("the state directory {0} lies inside the workspace; set XDG_STATE_HOME to a place outside")]
+    InWorkspace(PathBuf),
+}
+
+impl State {
+    /// Where the environment says that state belongs.
+    ///
+    /// # Errors
+    /// [`StateError::Nowhere`].
+    pub fn default_path() -> Result<PathBuf, StateError> {
+        let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        absolute("XDG_STATE_HOME")
+            .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+            .map(|base| base.join("zwinger"))
+            .ok_or(StateError::Nowhere)
+    }
+
+    /// Opens or makes it.
+    ///
+    /// # Errors
+    /// As [`StateError`] says.
+    pub fn open(path: &Path, workspace: &Path) -> Result<Self, StateError> {
+        let unusable = |error| StateError::Unusable(path.to_owned(), error);
+        let root = Root::create_private(path).map_err(unusable)?;
+        let real = root.path().map_err(unusable)?;
+        if real.starts_with(workspace) {
+            return Err(StateError::InWorkspace(real));
+        }
+        Root::create_private(&path.join("audit")).map_err(unusable)?;
+        Ok(Self { root, path: real })
+    }
+
+    /// The audit log, for appending.
+    pub(crate) fn audit_log(&self) -> Result<File, PathError> {
+        self.root.append(Path::new(Self::AUDIT))
+    }
+
+    /// Where the audit log is, for people.
+    pub fn audit_path(&self) -> PathBuf {
+        self.path.join(Self::AUDIT)
+    }
+
+    const AUDIT: &str = "audit/audit.jsonl";
+}

@@ -1,0 +1,98 @@
+//! What builds the walls. An enum, so that every place which must know a backend is found by the compiler.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::confinement::Confinement;
+use crate::plan::{self, Plan, Surroundings};
+use crate::walls;
+
+/// A builder of walls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// The kernel alone: namespaces where permitted, Landlock, seccomp.
+    Landlock,
+    /// No walls. Never chosen by itself.
+    None,
+}
+
+/// A backend that was asked for and cannot be had; nothing ran.
+#[derive(Debug, thiserror::Error)]
+pub enum BackendError {
+    /// The kernel has no Landlock.
+    #[error(
+        "landlock: this kernel has no Landlock (Linux 5.13 or newer with landlock in the lsm= list); \
+         --backend none runs without walls"
+    )]
+    NoLandlock,
+}
+
+/// A name that is no backend.
+#[derive(Debug, thiserror::Error)]
+#[error("unknown backend `{0}`; known are auto, landlock, none")]
+pub struct UnknownBackend(String);
+
+impl Backend {
+    /// Whether this machine can build it, before anything is tried.
+    ///
+    /// # Errors
+    /// Why it cannot, and what would help.
+    pub fn probe(self, around: &Surroundings) -> Result<(), BackendError> {
+        match self {
+            Self::Landlock if around.landlock_abi == 0 => Err(BackendError::NoLandlock),
+            Self::Landlock | Self::None => Ok(()),
+        }
+    }
+
+    /// The steps that raise these walls. Pure.
+    pub fn plan(self, confinement: &Confinement, around: &Surroundings) -> Plan {
+        match self {
+            Self::Landlock => plan::landlock(confinement, around),
+            Self::None => plan::without_walls(confinement, around),
+        }
+    }
+}
+
+impl FromStr for Backend {
+    type Err = UnknownBackend;
+
+    /// `auto` takes the first backend that holds files, network and system calls in full; so far that is landlock.
+    fn from_str(name: &str) -> Result<Self, UnknownBackend> {
+        match name {
+            "auto" | "landlock" => Ok(Self::Landlock),
+            "none" => Ok(Self::None),
+            other => Err(UnknownBackend(other.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Landlock => "landlock",
+            Self::None => "none",
+        })
+    }
+}
+
+impl Surroundings {
+    /// Looks at this machine and process. Whether namespaces are permitted is found out by trying, so it is assumed here.
+    pub fn here() -> Self {
+        Self {
+            environment: std::env::vars_os().collect(),
+            root_caller: rustix::process::geteuid().is_root(),
+            no_namespaces: None,
+            landlock_abi: walls::landlock_abi(),
+            temporary: None,
+        }
+    }
+
+    /// The same where user namespaces are refused, with a private directory in the place of a private /tmp.
+    pub(crate) fn without_namespaces(&self, reason: String, temporary: &Path) -> Self {
+        Self { no_namespaces: Some(reason), temporary: Some(temporary.to_owned()), ..self.clone() }
+    }
+}

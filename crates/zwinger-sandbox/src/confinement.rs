@@ -1,0 +1,200 @@
+//! What a session may touch: plain data that can only narrow.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::host_path::HostPath;
+
+/// Directories that are never a workspace: a mistake there would cost the machine.
+const SYSTEM_DIRECTORIES: [&str; 17] = [
+    "/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/opt", "/proc", "/root", "/run", "/sbin", "/sys",
+    "/tmp", "/usr", "/var",
+];
+
+/// What the network may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Network {
+    /// Nothing but the session's own loopback.
+    Off,
+    /// The host's network.
+    On,
+}
+
+/// Bounds of one command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Wall time at most; `None` is no limit (`zwinger run` unless asked).
+    pub time: Option<Duration>,
+    /// Between SIGTERM and SIGKILL.
+    pub grace: Duration,
+    /// Bytes kept of each output stream, half from its head and half from its tail.
+    pub output: usize,
+    /// Ceiling on tasks (threads count) of the session, by RLIMIT_NPROC in its user namespace.
+    pub tasks: u64,
+}
+
+impl Default for Limits {
+    /// What a tool's command can have: 600 s, 2 s grace, 1 MiB, 256 tasks.
+    fn default() -> Self {
+        Self { time: Some(Duration::from_secs(600)), grace: Duration::from_secs(2), output: 1 << 20, tasks: 256 }
+    }
+}
+
+/// The terms of a session. Made by [`Confinement::new`] and widened by name before anything starts; from then on only
+/// [`Confinement::narrow`] changes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confinement {
+    workspace: HostPath,
+    home: Option<HostPath>,
+    /// Readable besides the workspace and the system.
+    pub(crate) read: Vec<HostPath>,
+    /// Writable besides the workspace.
+    pub(crate) write: Vec<HostPath>,
+    pub(crate) network: Network,
+    /// Bounds of each command.
+    pub limits: Limits,
+}
+
+/// Why a directory cannot be a workspace.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkspaceError {
+    /// It is not there, or not readable.
+    #[error("{0}: {1}")]
+    Unusable(PathBuf, io::Error),
+    /// It is a file.
+    #[error("{0} is not a directory")]
+    NotADirectory(PathBuf),
+    /// The root, the home directory or a system directory.
+    #[error("{0} cannot be a workspace ({1}); choose a directory of the project")]
+    Refused(PathBuf, &'static str),
+}
+
+impl Confinement {
+    /// The strictest usable terms: one workspace, network off. `root` may be a link; the real directory is meant.
+    ///
+    /// # Errors
+    /// When `root` is missing, no directory, `/`, the home directory, a parent of it or a system directory.
+    pub fn new(root: &Path, home: Option<&Path>) -> Result<Self, WorkspaceError> {
+        let unusable = |error| WorkspaceError::Unusable(root.to_owned(), error);
+        let workspace = root.canonicalize().map_err(unusable)?;
+        if !workspace.metadata().map_err(unusable)?.is_dir() {
+            return Err(WorkspaceError::NotADirectory(workspace));
+        }
+        let home = home.and_then(|home| home.canonicalize().ok());
+        if SYSTEM_DIRECTORIES.iter().any(|system| workspace == Path::new(system)) {
+            return Err(WorkspaceError::Refused(workspace, "a system directory"));
+        }
+        if home.as_ref().is_some_and(|home| home.starts_with(&workspace)) {
+            return Err(WorkspaceError::Refused(workspace, "it holds the home directory"));
+        }
+        Ok(Self {
+            workspace: workspace.into(),
+            home: home.map(HostPath::from),
+            read: Vec::new(),
+            write: Vec::new(),
+            network: Network::Off,
+            limits: Limits::default(),
+        })
+    }
+
+    /// The canonical root of the session.
+    pub fn workspace(&self) -> &Path {
+        &self.workspace
+    }
+
+    /// The canonical home directory, of which only an allow-list stays visible.
+    pub fn home(&self) -> Option<&Path> {
+        self.home.as_deref()
+    }
+
+    /// What the network may be.
+    pub fn network(&self) -> Network {
+        self.network
+    }
+
+    /// Lets commands read below `path` too.
+    ///
+    /// # Errors
+    /// When `path` does not exist.
+    pub fn grant_read(&mut self, path: &Path) -> io::Result<()> {
+        self.read.push(path.canonicalize()?.into());
+        Ok(())
+    }
+
+    /// Lets commands read and write below `path` too.
+    ///
+    /// # Errors
+    /// When `path` does not exist.
+    pub fn grant_write(&mut self, path: &Path) -> io::Result<()> {
+        self.write.push(path.canonicalize()?.into());
+        Ok(())
+    }
+
+    /// Chooses the network.
+    pub fn set_network(&mut self, network: Network) {
+        self.network = network;
+    }
+
+    /// The strictest of both: grants that both have, the smaller of two limits, the network off if either says so.
+    #[must_use]
+    pub fn narrow(&self, other: &Self) -> Self {
+        let both = |a: &[HostPath], b: &[HostPath]| a.iter().filter(|path| b.contains(path)).cloned().collect();
+        let limits = Limits {
+            time: [self.limits.time, other.limits.time].into_iter().flatten().min(),
+            grace: self.limits.grace.min(other.limits.grace),
+            output: self.limits.output.min(other.limits.output),
+            tasks: self.limits.tasks.min(other.limits.tasks),
+        };
+        Self {
+            workspace: self.workspace.clone(),
+            home: self.home.clone(),
+            read: both(&self.read, &other.read),
+            write: both(&self.write, &other.write),
+            network: self.network.min(other.network),
+            limits,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn system_directories_and_home_are_refused() {
+        let home = tempfile::tempdir().unwrap();
+        for refused in ["/", "/etc", "/usr", "/tmp"] {
+            assert!(matches!(
+                Confinement::new(Path::new(refused), Some(home.path())),
+                Err(WorkspaceError::Refused(..))
+            ));
+        }
+        assert!(matches!(Confinement::new(home.path(), Some(home.path())), Err(WorkspaceError::Refused(..))));
+        assert!(matches!(Confinement::new(&home.path().join("missing"), None), Err(WorkspaceError::Unusable(..))));
+    }
+
+    #[test]
+    fn a_root_that_is_a_link_is_the_real_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let (real, link) = (dir.path().join("real"), dir.path().join("link"));
+        std::fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let confinement = Confinement::new(&link, None).unwrap();
+        assert_eq!(confinement.workspace(), real.canonicalize().unwrap());
+    }
+
+    #[test]
+    fn narrowing_never_widens() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut wide = Confinement::new(dir.path(), None).unwrap();
+        wide.grant_write(Path::new("/srv")).unwrap();
+        wide.set_network(Network::On);
+        wide.limits.time = None;
+        let strict = Confinement::new(dir.path(), None).unwrap();
+        assert_eq!(wide.narrow(&strict), strict);
+        assert_eq!(strict.narrow(&wide), strict);
+    }
+}

@@ -1,0 +1,44 @@
+//! The outer wall of zwinger: what the kernel holds, whatever the process inside tries.
+//!
+//! - [`Confinement`]: what a session may touch, as plain data that can only narrow.
+//! - [`Backend`]: what builds the walls; [`Plan`]: the exact steps, computed without opening anything.
+//! - [`run_once`]: one command behind walls of its own. [`Session`]: walls that stay, with an executor inside.
+//! - [`supervisor`]: one command to the proof that nothing of it is left. [`Root`]: files beneath a directory.
+//! - [`Enforcement`]: what really holds, returned by every launch. Nothing is ever silently weaker.
+//!
+//! This crate knows no tools, policies or models. It is the only one of the workspace that opens files and starts processes,
+//! and `sys` is its only file with `unsafe`.
+
+mod backend;
+mod capture;
+mod confinement;
+mod enforcement;
+pub mod environment;
+mod executor_side;
+mod host_path;
+mod keeper;
+mod once;
+mod plan;
+mod root;
+mod session;
+pub mod supervisor;
+mod sys;
+mod walls;
+
+pub use backend::{Backend, BackendError, UnknownBackend};
+pub use capture::{Capture, Captured};
+pub use confinement::{Confinement, Limits, Network, WorkspaceError};
+pub use enforcement::{Enforcement, Held, Level};
+pub use executor_side::{abandon, take_streams};
+pub use host_path::HostPath;
+pub use keeper::main as keeper_main;
+pub use once::{RunError, run_once};
+pub use plan::{Bind, MemoryMount, Mounts, Plan, Rights, Rule, Seal, Surroundings};
+pub use root::{Entry, PathError, Root, read_up_to};
+pub use session::{ExecutorLink, Session, SessionError};
+pub use walls::{WallError, seal, seal_thread};
+
+/// `argv[0]` of the process that holds a session's walls.
+pub const KEEPER: &str = "zwinger:keeper";
+/// `argv[0]` of the process that serves inside them.
+pub const EXECUTOR: &str = "zwinger:executor";

@@ -1,0 +1,312 @@
+//! From a [`Confinement`] and what this machine can do to the exact steps that raise the walls. Pure: nothing is opened here.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::confinement::{Confinement, Network};
+use crate::enforcement::{Enforcement, Held};
+use crate::environment;
+use crate::host_path::HostPath;
+
+/// Programs and their libraries and settings, readable wherever they exist.
+const SYSTEM: [&str; 11] =
+    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix/store", "/proc"];
+
+/// What of the home directory stays visible: toolchains, and the settings of git so that commits work (DESIGN 9).
+const HOME_VISIBLE: [&str; 8] =
+    [".cargo", ".rustup", ".nvm", ".pyenv", ".local/bin", ".local/lib", ".gitconfig", ".config/git"];
+
+/// Secrets below the visible part of the home directory.
+const HOME_HIDDEN: [&str; 2] = [".cargo/credentials", ".cargo/credentials.toml"];
+
+/// Secrets of the system that a caller with rights over it could otherwise read, and kernel files that tell or do too much.
+const SYSTEM_HIDDEN: [&str; 11] = [
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/sudoers",
+    "/etc/sudoers.d",
+    "/etc/ssh",
+    "/etc/ssl/private",
+    "/etc/zwinger",
+    "/etc/krb5.keytab",
+    "/etc/security/opasswd",
+];
+
+/// Masked in the fresh /proc: they speak of the whole machine (the list of container engines).
+pub(crate) const PROC_HIDDEN: [&str; 9] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/sysrq-trigger",
+];
+
+/// Devices that programs expect; nothing else of /dev is there.
+const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+
+/// An empty file system in memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryMount {
+    /// Where.
+    pub at: HostPath,
+    /// Whether it stays writable after what is needed was put into it.
+    pub writable: bool,
+    /// Permission bits of its root.
+    pub mode: u32,
+}
+
+/// A part of the host that is kept at its own path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bind {
+    /// Where, inside and outside.
+    pub path: HostPath,
+    /// Whether it can be written.
+    pub writable: bool,
+}
+
+/// The steps done with mounts, in this order: `binds` are opened, everything is made read-only, `memory` is mounted, `binds` are
+/// put in place, `hidden` is covered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mounts {
+    /// Empty file systems, outer ones first.
+    pub memory: Vec<MemoryMount>,
+    /// Kept parts of the host, outer ones first; what does not exist is left out.
+    pub binds: Vec<Bind>,
+    /// Files and directories to cover with nothing, where they exist.
+    pub hidden: Vec<HostPath>,
+}
+
+/// The rights of a Landlock rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Rights {
+    /// Read, list and execute.
+    Read,
+    /// Everything.
+    Write,
+}
+
+/// One Landlock rule: rights for all beneath a path; a path that does not exist grants nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// The top of the tree.
+    pub path: HostPath,
+    /// What may be done beneath.
+    pub rights: Rights,
+}
+
+/// What a process puts on itself after all mounting: Landlock and seccomp.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seal {
+    /// For the executor and every command.
+    pub rules: Vec<Rule>,
+    /// One more layer for the threads that serve file tools: nothing but the workspace.
+    pub file_tools: Vec<Rule>,
+    /// Whether socket(2) works at all; without a network namespace, off means no sockets.
+    pub sockets: bool,
+}
+
+/// Everything that raising the walls needs, for another process of ours to perform.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The session's directory.
+    pub workspace: HostPath,
+    /// Mounts in namespaces of their own; `None` where user namespaces are not permitted.
+    pub mounts: Option<Mounts>,
+    /// Whether there is a network namespace (with nothing but loopback).
+    pub private_network: bool,
+    /// For a caller that is root: all ids are mapped and the rights over files of others stay, else a workspace of another
+    /// uid could not be written (`facts`: a single map 0→0 answers EACCES).
+    pub root_caller: bool,
+    /// `None`: no walls.
+    pub seal: Option<Seal>,
+    /// The environment of everything inside.
+    pub environment: Vec<(OsString, OsString)>,
+    /// RLIMIT_NPROC, where it counts for the session alone.
+    pub tasks: Option<u64>,
+    /// What these walls hold.
+    pub enforcement: Enforcement,
+}
+
+/// What the plan depends on besides the confinement.
+#[derive(Debug, Clone)]
+pub struct Surroundings {
+    /// The host's environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Whether the caller is root.
+    pub root_caller: bool,
+    /// Why user namespaces with mounts are not permitted here; `None` when they are.
+    pub no_namespaces: Option<String>,
+    /// The Landlock ABI of the kernel; 0 is none.
+    pub landlock_abi: u32,
+    /// A private directory of the session for temporary files, used where /tmp cannot be private.
+    pub temporary: Option<PathBuf>,
+}
+
+impl Surroundings {
+    fn namespaces(&self) -> bool {
+        self.no_namespaces.is_none()
+    }
+
+    fn variable(&self, name: &str) -> Option<&OsStr> {
+        self.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_os_str())
+    }
+}
+
+/// No walls: the clean environment and the limits still hold.
+pub(crate) fn without_walls(confinement: &Confinement, around: &Surroundings) -> Plan {
+    Plan {
+        workspace: confinement.workspace().into(),
+        mounts: None,
+        private_network: false,
+        root_caller: around.root_caller,
+        seal: None,
+        environment: environment::inside(around.environment.clone(), temporary(around)),
+        tasks: None,
+        enforcement: Enforcement::nothing("backend none: no walls were asked for"),
+    }
+}
+
+/// The kernel's walls: namespaces where permitted, Landlock and seccomp everywhere.
+pub(crate) fn landlock(confinement: &Confinement, around: &Surroundings) -> Plan {
+    let toolchains = toolchains(confinement, around);
+    let mounts = around.namespaces().then(|| mounts(confinement, &toolchains));
+    let private_network = around.namespaces() && confinement.network() == Network::Off;
+    let tmpdir = if around.namespaces() { OsStr::new("/tmp") } else { temporary(around) };
+    Plan {
+        workspace: confinement.workspace().into(),
+        private_network,
+        root_caller: around.root_caller,
+        seal: Some(Seal {
+            rules: rules(confinement, around, &toolchains),
+            file_tools: vec![
+                Rule { path: confinement.workspace().into(), rights: Rights::Write },
+                // The serving threads look at their own /proc/self and reopen nothing else.
+            ],
+            sockets: private_network || confinement.network() == Network::On,
+        }),
+        environment: environment::inside(around.environment.clone(), tmpdir),
+        // RLIMIT_NPROC is counted per user namespace, and not at all for real root (facts: INIT_USER is exempt).
+        tasks: (around.namespaces() && !around.root_caller).then_some(confinement.limits.tasks),
+        enforcement: enforcement(confinement, around),
+        mounts,
+    }
+}
+
+fn temporary(around: &Surroundings) -> &OsStr {
+    around.temporary.as_deref().map_or(OsStr::new("/tmp"), Path::as_os_str)
+}
+
+/// Directories of PATH and of toolchains that lie outside the system directories.
+fn toolchains(confinement: &Confinement, around: &Surroundings) -> Vec<HostPath> {
+    let home = confinement.home();
+    let visible = home.into_iter().flat_map(|home| HOME_VISIBLE.iter().map(move |entry| home.join(entry)));
+    let path = around.variable("PATH").map(std::env::split_paths).into_iter().flatten();
+    let mut toolchains: Vec<HostPath> = visible
+        .chain(path.filter(|dir| dir.is_absolute() && !in_system(dir)))
+        // A PATH entry that holds the home directory or the workspace would undo the allow-list.
+        .filter(|dir| !holds(dir, home) && !holds(dir, Some(confinement.workspace())))
+        .map(HostPath::from)
+        .collect();
+    toolchains.sort();
+    toolchains.dedup();
+    toolchains
+}
+
+fn in_system(path: &Path) -> bool {
+    SYSTEM.iter().any(|system| path.starts_with(system))
+}
+
+fn holds(dir: &Path, inner: Option<&Path>) -> bool {
+    inner.is_some_and(|inner| inner.starts_with(dir))
+}
+
+fn mounts(confinement: &Confinement, toolchains: &[HostPath]) -> Mounts {
+    let memory = |at: &Path, writable, mode| MemoryMount { at: at.into(), writable, mode };
+    let mut empty = vec![
+        memory(Path::new("/tmp"), true, 0o1777),
+        memory(Path::new("/var/tmp"), true, 0o1777),
+        memory(Path::new("/run"), false, 0o755),
+        memory(Path::new("/sys"), false, 0o755),
+        memory(Path::new("/dev"), false, 0o755),
+    ];
+    empty.extend(confinement.home().map(|home| memory(home, false, 0o755)));
+    let read_only = |path: &HostPath| Bind { path: path.clone(), writable: false };
+    let read_write = |path: &HostPath| Bind { path: path.clone(), writable: true };
+    let mut binds: Vec<Bind> = DEVICES.iter().map(|device| Bind { path: (*device).into(), writable: true }).collect();
+    binds.push(Bind { path: "/sys/devices/system/cpu".into(), writable: false });
+    if confinement.network() == Network::On {
+        // /etc/resolv.conf is often a link into /run.
+        binds.push(Bind { path: "/run/systemd/resolve".into(), writable: false });
+    }
+    binds.extend(toolchains.iter().map(read_only));
+    binds.extend(confinement.read.iter().map(read_only));
+    binds.extend(confinement.write.iter().map(read_write));
+    // The workspace comes last: it may lie below any of the others.
+    binds.push(Bind { path: confinement.workspace().into(), writable: true });
+    let hidden = SYSTEM_HIDDEN.iter().map(|path| HostPath::from(*path));
+    let secrets =
+        confinement.home().into_iter().flat_map(|home| HOME_HIDDEN.iter().map(|entry| home.join(entry).into()));
+    Mounts { memory: empty, binds, hidden: hidden.chain(secrets).collect() }
+}
+
+fn rules(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPath]) -> Vec<Rule> {
+    let read = |path: HostPath| Rule { path, rights: Rights::Read };
+    let write = |path: HostPath| Rule { path, rights: Rights::Write };
+    let mut rules: Vec<Rule> = SYSTEM.iter().map(|path| read((*path).into())).collect();
+    rules.push(read("/sys/devices/system/cpu".into()));
+    if confinement.network() == Network::On {
+        rules.push(read("/run/systemd/resolve".into()));
+    }
+    if around.namespaces() {
+        rules.extend(confinement.home().map(|home| read(home.into())));
+        rules.extend(["/tmp", "/var/tmp", "/dev"].map(|path| write(path.into())));
+    } else {
+        rules.extend(DEVICES.iter().map(|device| write((*device).into())));
+        rules.extend(["/dev/ptmx", "/dev/pts"].map(|path| write(path.into())));
+        rules.extend(around.temporary.iter().map(|path| write(path.clone().into())));
+    }
+    rules.extend(toolchains.iter().cloned().map(read));
+    rules.extend(confinement.read.iter().cloned().map(read));
+    rules.extend(confinement.write.iter().cloned().map(write));
+    rules.push(write(confinement.workspace().into()));
+    rules
+}
+
+fn enforcement(confinement: &Confinement, around: &Surroundings) -> Enforcement {
+    let no_namespaces = format!("no user namespaces ({})", around.no_namespaces.as_deref().unwrap_or_default());
+    let files = match around.landlock_abi {
+        0 => Held::none("the kernel has no Landlock"),
+        1 | 2 => Held::partial(format!("Landlock ABI {}: truncation is not held", around.landlock_abi)),
+        _ => Held::full(),
+    };
+    let network = match (confinement.network(), around.namespaces()) {
+        (Network::On, _) => Held::none("network on was asked for"),
+        (Network::Off, true) => Held::full(),
+        (Network::Off, false) => {
+            Held { reason: format!("{no_namespaces}: no sockets at all, loopback included"), ..Held::full() }
+        }
+    };
+    let processes = match (around.namespaces(), around.root_caller) {
+        (true, false) => Held::full(),
+        (true, true) => Held::partial("root is exempt from RLIMIT_NPROC, so the number of tasks is not bounded"),
+        (false, _) => Held::partial(format!("{no_namespaces}: a command that kills its supervisor can outlive it")),
+    };
+    let later = |what| Held::none(format!("{what} is not held by this version"));
+    Enforcement {
+        files,
+        network,
+        syscalls: Held::full(),
+        processes,
+        memory: later("a memory limit"),
+        metadata: later("protection of .git and other metadata"),
+        secrets: later("hiding files of the workspace"),
+    }
+}

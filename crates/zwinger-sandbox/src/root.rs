@@ -1,0 +1,464 @@
+//! The path sandbox: a directory handle below which every path is resolved by the kernel.
+//!
+//! openat2(2) with RESOLVE_BENEATH and RESOLVE_NO_MAGICLINKS refuses `..` above the root, absolute paths and links that lead
+//! out, in one step, so nothing can change between a check and its use.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+/// Why a path was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum PathError {
+    /// Some component leads out of the root.
+    #[error("outside the workspace")]
+    Outside,
+    /// A FIFO, socket or device; it was not opened for reading or writing.
+    #[error("a special file ({0})")]
+    Special(&'static str),
+    /// A directory where a file is needed.
+    #[error("a directory")]
+    Directory,
+    /// A file where a directory is needed.
+    #[error("not a directory")]
+    NotADirectory,
+    /// A path that no file can have: empty or with a NUL byte.
+    #[error("not a path")]
+    NotAPath,
+    /// The file changed since it was looked at.
+    #[error("changed meanwhile")]
+    Changed,
+    /// Anything else that the kernel said.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl From<Errno> for PathError {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            // EXDEV is RESOLVE_BENEATH's refusal, ELOOP that of RESOLVE_NO_MAGICLINKS (or of a loop, which leads nowhere either).
+            Errno::XDEV | Errno::LOOP => Self::Outside,
+            Errno::ISDIR => Self::Directory,
+            Errno::NOTDIR => Self::NotADirectory,
+            other => Self::Io(other.into()),
+        }
+    }
+}
+
+/// One entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    /// Its name.
+    pub name: OsString,
+    /// Whether it is a directory.
+    pub directory: bool,
+}
+
+/// As the kernel's own limit on links in one path (path_resolution(7)).
+const MAX_LINKS: usize = 40;
+
+/// A directory handle; all paths are beneath it.
+#[derive(Debug)]
+pub struct Root {
+    directory: OwnedFd,
+}
+
+impl Root {
+    /// Opens the root itself: the one ambient step.
+    ///
+    /// # Errors
+    /// When `path` is missing or no directory.
+    pub fn open_ambient(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
+        Ok(Self { directory: rustix::fs::openat(CWD, path, flags, Mode::empty())? })
+    }
+
+    /// Opens a directory for zwinger's own files, made with mode 0700 where it is missing.
+    ///
+    /// # Errors
+    /// When it cannot be made, or exists and is not a directory of the caller that is closed to others.
+    pub fn create_private(path: &Path) -> io::Result<Self> {
+        use std::os::unix::fs::DirBuilderExt;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        let root = Self::open_ambient(path)?;
+        let status = rustix::fs::fstat(&root.directory)?;
+        if status.st_uid != rustix::process::geteuid().as_raw() || status.st_mode & 0o077 != 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!("{} must belong to you and be closed to others (chmod 700)", path.display()),
+            ));
+        }
+        Ok(root)
+    }
+
+    /// Where the root is, every link resolved, as the kernel names it.
+    ///
+    /// # Errors
+    /// When /proc does not say.
+    pub fn path(&self) -> io::Result<PathBuf> {
+        use std::os::fd::AsRawFd;
+        std::fs::read_link(format!("/proc/self/fd/{}", self.directory.as_raw_fd()))
+    }
+
+    fn openat2(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, PathError> {
+        if path.as_os_str().is_empty() || path.as_os_str().as_bytes().contains(&0) {
+            return Err(PathError::NotAPath);
+        }
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        loop {
+            match rustix::fs::openat2(&self.directory, path, flags | OFlags::CLOEXEC, mode, resolve) {
+                // openat2(2): a rename or mount elsewhere raced with `..`; try again.
+                Err(Errno::AGAIN) => {}
+                Ok(fd) => return Ok(fd),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Opens a regular file for reading; anything special is refused without being opened.
+    ///
+    /// # Errors
+    /// As [`PathError`] says.
+    pub fn open_file(&self, path: &Path) -> Result<std::fs::File, PathError> {
+        // O_PATH first: opening a FIFO or a device has effects of its own.
+        let found = self.openat2(path, OFlags::PATH, Mode::empty())?;
+        let status = regular(&found)?;
+        let file = self.openat2(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty())?;
+        let opened = rustix::fs::fstat(&file).map_err(PathError::from)?;
+        if (status.st_dev, status.st_ino) != (opened.st_dev, opened.st_ino) {
+            return Err(PathError::Changed);
+        }
+        Ok(file.into())
+    }
+
+    /// Lists a directory, sorted by name.
+    ///
+    /// # Errors
+    /// As [`PathError`] says.
+    pub fn list(&self, path: &Path) -> Result<Vec<Entry>, PathError> {
+        let directory = self.openat2(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        let mut entries = Vec::new();
+        for entry in Dir::read_from(&directory).map_err(PathError::from)? {
+            let entry = entry.map_err(PathError::from)?;
+            let name = OsString::from_vec(entry.file_name().to_bytes().to_vec());
+            if name != "." && name != ".." {
+                let kind = match entry.file_type() {
+                    FileType::Unknown => kind_of(directory.as_fd(), &name)?,
+                    known => known,
+                };
+                entries.push(Entry { name, directory: kind == FileType::Directory });
+            }
+        }
+        entries.sort();
+        Ok(entries)
+    }
+
+    /// Replaces or makes a file in one step: a temporary file beside it, synced, renamed over it. Mode and, where
+    /// permitted, owner stay. `expected` is told what is being replaced (`None`: nothing) and may refuse.
+    ///
+    /// # Errors
+    /// As [`PathError`] says; [`PathError::Changed`] when `expected` refused. The old content is intact then.
+    pub fn write(
+        &self,
+        path: &Path,
+        content: &[u8],
+        expected: impl FnOnce(Option<&mut std::fs::File>) -> io::Result<bool>,
+    ) -> Result<(), PathError> {
+        let (parent, name) = self.follow(path)?;
+        let target = match regular_at(parent.as_fd(), &name) {
+            Ok((mut file, status)) => {
+                if !expected(Some(&mut file))? {
+                    return Err(PathError::Changed);
+                }
+                Some(status)
+            }
+            Err(PathError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+                if !expected(None)? {
+                    return Err(PathError::Changed);
+                }
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        let temporary = Temporary::create(parent.as_fd())?;
+        temporary.fill(content, target.as_ref())?;
+        temporary.rename(&name, target.is_some())
+    }
+
+    /// As [`Root::parent`], of what the last component leads to if it is a link: the file and not the link is replaced.
+    fn follow(&self, path: &Path) -> Result<(OwnedFd, PathBuf), PathError> {
+        let mut path = path.to_owned();
+        for _ in 0..MAX_LINKS {
+            let (parent, name) = self.parent(&path)?;
+            let target = match rustix::fs::readlinkat(&parent, &name, Vec::new()) {
+                Ok(target) => OsString::from_vec(target.into_bytes()),
+                Err(Errno::INVAL | Errno::NOENT) => return Ok((parent, name)),
+                Err(error) => return Err(error.into()),
+            };
+            // The kernel says whether the whole path stays beneath; the next round resolves the link's text beneath again.
+            drop(self.openat2(&path, OFlags::PATH, Mode::empty())?);
+            path = path.parent().unwrap_or(Path::new("")).join(target);
+        }
+        Err(PathError::Outside)
+    }
+
+    /// The directory that holds the last component, opened beneath the root, and that component.
+    fn parent(&self, path: &Path) -> Result<(OwnedFd, PathBuf), PathError> {
+        let Some(Component::Normal(name)) = path.components().next_back() else {
+            // Ends in `..`, or is the root itself: only a directory can be meant.
+            self.openat2(path, OFlags::PATH, Mode::empty())?;
+            return Err(PathError::Directory);
+        };
+        if path.as_os_str().as_bytes().ends_with(b"/") {
+            return Err(PathError::Directory);
+        }
+        let parent = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        if path.as_os_str().as_bytes().contains(&0) {
+            return Err(PathError::NotAPath);
+        }
+        let directory = self.openat2(parent, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        Ok((directory, name.into()))
+    }
+
+    /// Whether a new file could be made at `path`: its parent is there and beneath the root. Makes nothing.
+    ///
+    /// # Errors
+    /// As [`PathError`] says.
+    pub fn check_parent(&self, path: &Path) -> Result<(), PathError> {
+        self.follow(path).map(drop)
+    }
+
+    /// Opens a file of zwinger's own for appending, made with mode 0600 where it is missing.
+    ///
+    /// # Errors
+    /// As [`PathError`] says.
+    pub fn append(&self, path: &Path) -> Result<std::fs::File, PathError> {
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = self.openat2(path, flags, Mode::from_raw_mode(0o600))?;
+        regular(&file)?;
+        Ok(file.into())
+    }
+}
+
+impl AsFd for Root {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+}
+
+fn kind_of(directory: BorrowedFd<'_>, name: &OsString) -> Result<FileType, PathError> {
+    let status = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(PathError::from)?;
+    Ok(FileType::from_raw_mode(status.st_mode))
+}
+
+fn regular(file: &OwnedFd) -> Result<Stat, PathError> {
+    let status = rustix::fs::fstat(file).map_err(PathError::from)?;
+    match FileType::from_raw_mode(status.st_mode) {
+        FileType::RegularFile => Ok(status),
+        FileType::Directory => Err(PathError::Directory),
+        FileType::Symlink => Err(PathError::Outside),
+        FileType::Fifo => Err(PathError::Special("FIFO")),
+        FileType::Socket => Err(PathError::Special("socket")),
+        FileType::CharacterDevice | FileType::BlockDevice => Err(PathError::Special("device")),
+        _ => Err(PathError::Special("unknown kind")),
+    }
+}
+
+/// Opens the entry `name` itself, never through a link.
+fn regular_at(parent: BorrowedFd<'_>, name: &Path) -> Result<(std::fs::File, Stat), PathError> {
+    let found = rustix::fs::openat(parent, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+        .map_err(PathError::from)?;
+    let status = regular(&found)?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(parent, name, flags, Mode::empty()).map_err(PathError::from)?;
+    let opened = regular(&file)?;
+    if (status.st_dev, status.st_ino) != (opened.st_dev, opened.st_ino) {
+        return Err(PathError::Changed);
+    }
+    Ok((file.into(), status))
+}
+
+/// A new file beside its target, removed again unless it was renamed over it.
+struct Temporary<'a> {
+    parent: BorrowedFd<'a>,
+    name: PathBuf,
+    file: std::fs::File,
+    renamed: bool,
+}
+
+impl<'a> Temporary<'a> {
+    fn create(parent: BorrowedFd<'a>) -> Result<Self, PathError> {
+        let mut random = [0_u8; 8];
+        rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty()).map_err(PathError::from)?;
+        let name = PathBuf::from(format!(".zwinger-{:016x}", u64::from_ne_bytes(random)));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(parent, &name, flags, Mode::from_raw_mode(0o666)).map_err(PathError::from)?;
+        Ok(Self { parent, name, file: file.into(), renamed: false })
+    }
+
+    fn fill(&self, content: &[u8], replaced: Option<&Stat>) -> Result<(), PathError> {
+        (&self.file).write_all(content)?;
+        if let Some(old) = replaced {
+            let own = rustix::fs::fstat(&self.file).map_err(PathError::from)?;
+            if (own.st_uid, own.st_gid) != (old.st_uid, old.st_gid) {
+                let owner = Some(rustix::fs::Uid::from_raw(old.st_uid));
+                let group = Some(rustix::fs::Gid::from_raw(old.st_gid));
+                // Another's file in a directory that we may write: the content counts, the owner where it is permitted.
+                let _ = rustix::fs::fchown(&self.file, owner, group);
+            }
+            rustix::fs::fchmod(&self.file, Mode::from_raw_mode(old.st_mode & 0o7777)).map_err(PathError::from)?;
+        }
+        Ok(self.file.sync_all()?)
+    }
+
+    fn rename(mut self, name: &Path, replace: bool) -> Result<(), PathError> {
+        let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+        match rustix::fs::renameat_with(self.parent, &self.name, self.parent, name, flags) {
+            Ok(()) => {
+                self.renamed = true;
+                Ok(())
+            }
+            // Somebody made the file since we looked.
+            Err(Errno::EXIST) => Err(PathError::Changed),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        if !self.renamed {
+            let _ = rustix::fs::unlinkat(self.parent, &self.name, AtFlags::empty());
+        }
+    }
+}
+
+/// Reads at most `limit` bytes; `None` when there is more.
+///
+/// # Errors
+/// As read(2).
+pub fn read_up_to(file: &mut std::fs::File, limit: usize) -> io::Result<Option<Vec<u8>>> {
+    let mut content = Vec::new();
+    file.take(limit as u64 + 1).read_to_end(&mut content)?;
+    Ok((content.len() <= limit).then_some(content))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    struct Case {
+        _scratch: tempfile::TempDir,
+        outside: PathBuf,
+        inside: PathBuf,
+        root: Root,
+    }
+
+    fn case() -> Case {
+        let scratch = tempfile::tempdir().unwrap();
+        let (inside, outside) = (scratch.path().join("work"), scratch.path().join("work-evil"));
+        std::fs::create_dir_all(inside.join("sub")).unwrap();
+        std::fs::create_dir_all(&outside).unwrap();
+        std::fs::write(outside.join("secret"), "secret").unwrap();
+        std::fs::write(inside.join("file"), "inside").unwrap();
+        let root = Root::open_ambient(&inside).unwrap();
+        Case { _scratch: scratch, outside, inside, root }
+    }
+
+    fn any(_: Option<&mut std::fs::File>) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    #[test]
+    fn a01_w1_ways_out_are_refused() {
+        let case = case();
+        symlink("/etc", case.inside.join("etc")).unwrap();
+        symlink(&case.outside, case.inside.join("out")).unwrap();
+        symlink("../work-evil", case.inside.join("relative-out")).unwrap();
+        symlink("out", case.inside.join("chain")).unwrap();
+        let ways = [
+            "../work-evil/secret",
+            "sub/../../work-evil/secret",
+            "etc/passwd",
+            "out/secret",
+            "relative-out/secret",
+            "chain/secret",
+            "/etc/passwd",
+            case.outside.join("secret").to_str().unwrap(),
+        ]
+        .map(PathBuf::from);
+        for way in ways {
+            assert!(matches!(case.root.open_file(&way), Err(PathError::Outside)), "{way:?} was read");
+            assert!(matches!(case.root.write(&way, b"x", any), Err(PathError::Outside)), "{way:?} was written");
+        }
+        assert!(matches!(case.root.list(Path::new("out")), Err(PathError::Outside)));
+        assert_eq!(std::fs::read(case.outside.join("secret")).unwrap(), b"secret");
+    }
+
+    #[test]
+    fn a04_nothing_is_made_through_a_linked_ancestor() {
+        let case = case();
+        symlink(&case.outside, case.inside.join("link")).unwrap();
+        assert!(case.root.write(Path::new("link/newdir/f"), b"x", any).is_err());
+        assert!(!case.outside.join("newdir").exists());
+    }
+
+    #[test]
+    fn k01_special_files_are_refused_without_waiting() {
+        let case = case();
+        rustix::fs::mknodat(CWD, case.inside.join("fifo"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        assert!(matches!(case.root.open_file(Path::new("fifo")), Err(PathError::Special("FIFO"))));
+        assert!(matches!(case.root.write(Path::new("fifo"), b"x", any), Err(PathError::Special("FIFO"))));
+    }
+
+    #[test]
+    fn writes_keep_the_mode_and_leave_no_temporary_file() {
+        let case = case();
+        let file = case.inside.join("file");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o751)).unwrap();
+        case.root.write(Path::new("file"), b"new", any).unwrap();
+        case.root.write(Path::new("sub/made"), b"made", any).unwrap();
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o7777, 0o751);
+        assert_eq!(std::fs::read(&file).unwrap(), b"new");
+        assert_eq!(std::fs::read(case.inside.join("sub/made")).unwrap(), b"made");
+        let names: Vec<_> = case.root.list(Path::new(".")).unwrap().into_iter().map(|entry| entry.name).collect();
+        assert_eq!(names, ["file", "sub"]);
+    }
+
+    #[test]
+    fn a_link_inside_is_written_through_and_stays_a_link() {
+        let case = case();
+        symlink("sub/target", case.inside.join("link")).unwrap();
+        std::fs::write(case.inside.join("sub/target"), "old").unwrap();
+        case.root.write(Path::new("link"), b"new", any).unwrap();
+        assert!(case.inside.join("link").symlink_metadata().unwrap().is_symlink());
+        assert_eq!(std::fs::read(case.inside.join("sub/target")).unwrap(), b"new");
+    }
+
+    #[test]
+    fn a_refusal_leaves_the_old_content() {
+        let case = case();
+        assert!(matches!(case.root.write(Path::new("file"), b"new", |_| Ok(false)), Err(PathError::Changed)));
+        assert_eq!(std::fs::read(case.inside.join("file")).unwrap(), b"inside");
+    }
+
+    #[test]
+    fn k17_paths_that_are_none() {
+        let case = case();
+        for path in ["", "a\0b", "file\0"] {
+            assert!(matches!(case.root.open_file(Path::new(path)), Err(PathError::NotAPath)), "{path:?}");
+        }
+        assert!(matches!(case.root.write(Path::new("sub"), b"x", any), Err(PathError::Directory)));
+        assert!(matches!(case.root.write(Path::new("."), b"x", any), Err(PathError::Directory)));
+        assert!(matches!(case.root.write(Path::new("new/"), b"x", any), Err(PathError::Directory)));
+    }
+}

@@ -1,0 +1,234 @@
+//! The host's side of walls that stay: opens them through a keeper and starts executors in them.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::backend::{Backend, BackendError};
+use crate::confinement::Confinement;
+use crate::enforcement::Enforcement;
+use crate::keeper::{self, Order, Report};
+use crate::plan::{Plan, Surroundings};
+use crate::walls;
+
+/// Why walls could not be opened; nothing ran.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The machine cannot build them.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// A step of theirs failed.
+    #[error("the walls could not be built: {0}")]
+    Walls(String),
+    /// A process of ours did not start or answer.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// A started executor: the host's ends of its pipes.
+#[derive(Debug)]
+pub struct ExecutorLink {
+    streams: Option<(OwnedFd, OwnedFd)>,
+    /// The process, where there is no keeper to end it.
+    child: Option<Child>,
+}
+
+impl ExecutorLink {
+    /// Its standard input and output, once.
+    ///
+    /// # Errors
+    /// When they were taken before.
+    pub fn take_streams(&mut self) -> io::Result<(File, File)> {
+        let (requests, responses) = self.streams.take().ok_or(io::ErrorKind::NotConnected)?;
+        Ok((requests.into(), responses.into()))
+    }
+}
+
+impl Drop for ExecutorLink {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Open walls. Dropping them ends everything inside.
+#[derive(Debug)]
+pub struct Session {
+    program: PathBuf,
+    plan: Plan,
+    keeper: Option<(Child, OwnedFd)>,
+    _temporary: Option<TemporaryDirectory>,
+}
+
+impl Session {
+    /// Raises the walls. `program` is a binary that calls `child_main()` first: usually `/proc/self/exe`.
+    ///
+    /// # Errors
+    /// When the backend is missing here or a wall fails; never a weaker wall instead, other than the form without user
+    /// namespaces that the returned enforcement names.
+    pub fn open(program: &Path, backend: Backend, confinement: &Confinement) -> Result<Self, SessionError> {
+        let around = Surroundings::here();
+        backend.probe(&around)?;
+        let plan = backend.plan(confinement, &around);
+        if plan.seal.is_none() {
+            return Ok(Self { program: program.to_owned(), plan, keeper: None, _temporary: None });
+        }
+        match start_keeper(program, &plan)? {
+            Raised::Yes(child, socket) => {
+                Ok(Self { program: program.to_owned(), plan, keeper: Some((child, socket)), _temporary: None })
+            }
+            Raised::NotPermitted(reason) => {
+                let temporary = TemporaryDirectory::create()?;
+                let plan = backend.plan(confinement, &around.without_namespaces(reason, &temporary.0));
+                match start_keeper(program, &plan)? {
+                    Raised::Yes(child, socket) => Ok(Self {
+                        program: program.to_owned(),
+                        plan,
+                        keeper: Some((child, socket)),
+                        _temporary: Some(temporary),
+                    }),
+                    Raised::NotPermitted(text) => Err(SessionError::Walls(text)),
+                }
+            }
+        }
+    }
+
+    /// The plan that was carried out: its seal is the executor's to put on, its environment that of every command.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// What these walls hold.
+    pub fn enforcement(&self) -> &Enforcement {
+        &self.plan.enforcement
+    }
+
+    /// Starts an executor inside; one that still runs is ended first, with everything it started.
+    ///
+    /// # Errors
+    /// When the process cannot be started.
+    pub fn start_executor(&mut self) -> Result<ExecutorLink, SessionError> {
+        let Some((_, socket)) = &self.keeper else { return self.start_without_walls() };
+        keeper::send(socket.as_fd(), &Order::Start, &[])?;
+        match keeper::receive::<Report>(socket.as_fd())? {
+            Some((Report::Started, fds)) => {
+                let [requests, responses] = <[OwnedFd; 2]>::try_from(fds)
+                    .map_err(|_| SessionError::Walls("the keeper sent no pipes".into()))?;
+                Ok(ExecutorLink { streams: Some((requests, responses)), child: None })
+            }
+            Some((Report::Failed { text, .. }, _)) => Err(SessionError::Walls(text)),
+            _ => Err(SessionError::Walls("the keeper is gone".into())),
+        }
+    }
+
+    fn start_without_walls(&self) -> Result<ExecutorLink, SessionError> {
+        let mut child = Command::new(&self.program)
+            .arg0(crate::EXECUTOR)
+            .env_clear()
+            .envs(self.plan.environment.iter().map(|(name, value)| (name, value)))
+            .current_dir(&*self.plan.workspace)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let (Some(requests), Some(responses)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(SessionError::Walls("the executor has no pipes".into()));
+        };
+        Ok(ExecutorLink { streams: Some((requests.into(), responses.into())), child: Some(child) })
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some((mut child, socket)) = self.keeper.take() {
+            // The keeper ends its executor, and with it the process namespace, when the socket closes.
+            drop(socket);
+            let _ = child.wait();
+        }
+    }
+}
+
+enum Raised {
+    Yes(Child, OwnedFd),
+    NotPermitted(String),
+}
+
+fn start_keeper(program: &Path, plan: &Plan) -> Result<Raised, SessionError> {
+    let (ours, theirs) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .map_err(io::Error::from)?;
+    let mut child = Command::new(program)
+        .arg0(crate::KEEPER)
+        .env_clear()
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .spawn()?;
+    let raised = raise(&child, &ours, plan);
+    if !matches!(raised, Ok(None)) {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    Ok(match raised? {
+        None => Raised::Yes(child, ours),
+        Some(text) => Raised::NotPermitted(text),
+    })
+}
+
+/// `None`: the walls stand. `Some`: this machine does not permit them in this form.
+fn raise(keeper: &Child, socket: &OwnedFd, plan: &Plan) -> Result<Option<String>, SessionError> {
+    keeper::send(socket.as_fd(), &Order::Raise(Box::new(plan.clone())), &[])?;
+    loop {
+        match keeper::receive::<Report>(socket.as_fd())? {
+            Some((Report::Entered, _)) => {
+                let pid = i32::try_from(keeper.id()).ok().and_then(rustix::process::Pid::from_raw);
+                let pid = pid.ok_or_else(|| SessionError::Walls("the keeper has no pid".into()))?;
+                if let Err(error) = walls::map_all_ids(pid) {
+                    return if error.not_permitted() {
+                        Ok(Some(error.to_string()))
+                    } else {
+                        Err(SessionError::Walls(error.to_string()))
+                    };
+                }
+                keeper::send(socket.as_fd(), &Order::Mapped, &[])?;
+            }
+            Some((Report::Raised, _)) => return Ok(None),
+            Some((Report::Failed { text, not_permitted }, _)) if not_permitted && plan.mounts.is_some() => {
+                return Ok(Some(text));
+            }
+            Some((Report::Failed { text, .. }, _)) => return Err(SessionError::Walls(text)),
+            Some((Report::Started, _)) | None => {
+                return Err(SessionError::Walls(
+                    "the keeper ended; does the program call zwinger_core::child_main() first?".into(),
+                ));
+            }
+        }
+    }
+}
+
+/// A directory of this session alone, removed with it.
+#[derive(Debug)]
+pub(crate) struct TemporaryDirectory(pub(crate) PathBuf);
+
+impl TemporaryDirectory {
+    pub(crate) fn create() -> io::Result<Self> {
+        use std::os::unix::fs::DirBuilderExt;
+        let mut random = [0_u8; 8];
+        rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())?;
+        let path = std::env::temp_dir().join(format!("zwinger-{:016x}", u64::from_ne_bytes(random)));
+        // mkdir(2) fails on whatever is already there, a link included.
+        std::fs::DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for TemporaryDirectory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,376 @@
+//! One command from start to the proof that nothing of it is left.
+//!
+//! The proof: a supervisor process ([`sys::Shim`]) is the subreaper of the command, so every living descendant has a chain of
+//! parents that ends at it, setsid(2) and double forks included; when its wait(2) says ECHILD the tree is empty.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::process::{Pid, PidfdFlags, Resource, Signal};
+use serde::{Deserialize, Serialize};
+
+use crate::capture::{Capture, Captured};
+use crate::confinement::Limits;
+use crate::sys::{self, Exec, ExecParts, Shim};
+
+/// How long the pipes are read on after a command has ended, while something that it left still holds them.
+const DRAIN: Duration = Duration::from_secs(1);
+/// How long a SIGKILL sweep may take before the whole session is given up.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// A command to run.
+#[derive(Debug, Clone)]
+pub struct Command {
+    /// Program and arguments; a program without `/` is looked up in the absolute entries of PATH.
+    pub argv: Vec<OsString>,
+    /// All its variables.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Its bounds.
+    pub limits: Limits,
+    /// RLIMIT_NPROC, where it counts for this session alone.
+    pub tasks: Option<u64>,
+}
+
+/// Where its streams go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Streams {
+    /// To those of this process, terminal included (`zwinger run`).
+    Inherit,
+    /// Empty input, captured output, no terminal.
+    Capture,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    /// By itself, with this exit status.
+    Exited(i32),
+    /// By this signal.
+    Signalled(i32),
+    /// exec(2) failed with this errno.
+    NotStarted(i32),
+}
+
+impl End {
+    /// The exit status that a shell would show: 126 not executable, 127 not found, 128 + N killed by signal N.
+    pub fn exit_code(self) -> i32 {
+        match self {
+            Self::Exited(code) => code,
+            Self::Signalled(signal) => 128 + signal,
+            Self::NotStarted(libc::ENOENT | libc::ENOTDIR) => 127,
+            Self::NotStarted(_) => 126,
+        }
+    }
+}
+
+/// What came of a command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finished {
+    /// How it ended.
+    pub end: End,
+    /// Whether the time limit ended it.
+    pub timed_out: bool,
+    /// Whether it was stopped from outside.
+    pub cancelled: bool,
+    /// Processes that it left running and that were stopped.
+    pub leftovers: usize,
+    /// Its standard output.
+    pub stdout: Captured,
+    /// Its standard error.
+    pub stderr: Captured,
+    /// Both in the order in which they arrived.
+    pub output: Captured,
+    /// From start to the end of its tree.
+    pub duration: Duration,
+}
+
+/// Why a command has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum SupervisorError {
+    /// It could not be started.
+    #[error("cannot start the command: {0}")]
+    Start(#[from] io::Error),
+    /// Its supervisor was killed or its tree did not die: the session's whole process namespace must end.
+    #[error("the command's supervisor was lost")]
+    Lost,
+}
+
+/// Runs a command in `directory` to the end of its whole tree. Readiness or hang-up of `cancel` stops it.
+///
+/// # Errors
+/// [`SupervisorError::Lost`] when the tree could not be proven empty; the caller must end its process namespace.
+pub fn run(
+    command: &Command,
+    directory: BorrowedFd<'_>,
+    streams: Streams,
+    cancel: Option<BorrowedFd<'_>>,
+) -> Result<Finished, SupervisorError> {
+    let (stdio, mut pipes) = match streams {
+        Streams::Inherit => (inherited()?, Vec::new()),
+        Streams::Capture => captured()?,
+    };
+    let mut limits = vec![(Resource::Core, 0)];
+    limits.extend(command.tasks.map(|tasks| (Resource::Nproc, tasks)));
+    let exec = Exec::new(ExecParts {
+        argv: &command.argv,
+        environment: &command.environment,
+        directory: above_2(directory)?,
+        stdio,
+        new_session: streams == Streams::Capture,
+        limits,
+    })?;
+    let (status, status_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(io::Error::from)?;
+    let started = Instant::now();
+    let shim = Shim::start(exec, status_end)?;
+    Supervision::new(command, shim, status, started)?.conduct(&mut pipes, cancel)
+}
+
+/// The supervisor's end of the descriptors of a running command.
+struct Supervision<'a> {
+    command: &'a Command,
+    shim: Shim,
+    status: OwnedFd,
+    ended: OwnedFd,
+    started: Instant,
+    end: Option<End>,
+    outputs: [Capture; 3],
+}
+
+/// Why the tree is being ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The command runs.
+    Running,
+    /// It ended; what it left gets until this moment.
+    Draining(Instant),
+    /// SIGTERM was sent to the tree.
+    Terminating(Instant),
+    /// SIGKILL is being sent to whatever appears.
+    Sweeping(Instant),
+}
+
+impl<'a> Supervision<'a> {
+    fn new(command: &'a Command, shim: Shim, status: OwnedFd, started: Instant) -> io::Result<Self> {
+        let ended = rustix::process::pidfd_open(shim.pid(), PidfdFlags::empty())?;
+        let capture = || Capture::new(command.limits.output);
+        Ok(Self { command, shim, status, ended, started, end: None, outputs: [capture(), capture(), capture()] })
+    }
+
+    fn conduct(
+        mut self,
+        pipes: &mut Vec<(usize, OwnedFd)>,
+        cancel: Option<BorrowedFd<'_>>,
+    ) -> Result<Finished, SupervisorError> {
+        let deadline = self.command.limits.time.and_then(|time| self.started.checked_add(time));
+        let (mut timed_out, mut cancelled, mut leftovers) = (false, false, 0);
+        let mut phase = Phase::Running;
+        let mut buffer = vec![0_u8; 64 * 1024];
+        loop {
+            let until = match phase {
+                Phase::Running => deadline,
+                Phase::Draining(until) | Phase::Terminating(until) => Some(until),
+                // Between two passes of the sweep.
+                Phase::Sweeping(until) => Some(until.min(Instant::now() + Duration::from_millis(1))),
+            };
+            let ready = self.wait(pipes, cancel.filter(|_| phase == Phase::Running), until)?;
+            if ready.status {
+                self.read_status()?;
+            }
+            self.drain(pipes, &ready.pipes, &mut buffer)?;
+            if ready.ended {
+                break;
+            }
+            let now = Instant::now();
+            phase = match phase {
+                Phase::Running if ready.cancel => {
+                    cancelled = true;
+                    self.terminate(now)
+                }
+                Phase::Running if self.end.is_some() => Phase::Draining(now + DRAIN),
+                Phase::Running if deadline.is_some_and(|deadline| now >= deadline) => {
+                    timed_out = true;
+                    self.terminate(now)
+                }
+                Phase::Draining(until) if now >= until => {
+                    leftovers = descendants(self.shim.pid()).len();
+                    self.terminate(now)
+                }
+                Phase::Terminating(until) if now >= until => {
+                    self.signal_tree(Signal::KILL);
+                    Phase::Sweeping(now + SWEEP)
+                }
+                Phase::Sweeping(until) if now >= until => return Err(SupervisorError::Lost),
+                Phase::Sweeping(until) => {
+                    self.signal_tree(Signal::KILL);
+                    Phase::Sweeping(until)
+                }
+                unchanged => unchanged,
+            };
+        }
+        self.read_status()?;
+        let emptied = self.shim.wait()? || matches!(self.end, Some(End::NotStarted(_)));
+        let (true, Some(end)) = (emptied, self.end) else { return Err(SupervisorError::Lost) };
+        // Everything that held the pipes is gone, so this ends at their end of file.
+        self.shim.release_streams();
+        while !pipes.is_empty() {
+            let all: Vec<usize> = (0..pipes.len()).collect();
+            self.drain(pipes, &all, &mut buffer)?;
+        }
+        let [stdout, stderr, output] = self.outputs.map(Capture::finish);
+        let duration = self.started.elapsed();
+        Ok(Finished { end, timed_out, cancelled, leftovers, stdout, stderr, output, duration })
+    }
+
+    fn wait(
+        &self,
+        pipes: &[(usize, OwnedFd)],
+        cancel: Option<BorrowedFd<'_>>,
+        until: Option<Instant>,
+    ) -> io::Result<Ready> {
+        let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let timeout = timeout.map(|left| Timespec {
+            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        });
+        let mut polled = vec![PollFd::new(&self.ended, PollFlags::IN), PollFd::new(&self.status, PollFlags::IN)];
+        polled.extend(cancel.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        polled.extend(pipes.iter().map(|(_, pipe)| PollFd::new(pipe, PollFlags::IN)));
+        match rustix::event::poll(&mut polled, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut ready = polled.iter().map(|fd| !fd.revents().is_empty());
+        Ok(Ready {
+            ended: ready.next().unwrap_or(false),
+            status: ready.next().unwrap_or(false),
+            cancel: cancel.is_some() && ready.next().unwrap_or(false),
+            pipes: ready.enumerate().filter(|(_, ready)| *ready).map(|(index, _)| index).collect(),
+        })
+    }
+
+    /// Reads what the shim reported so far.
+    fn read_status(&mut self) -> io::Result<()> {
+        let mut polled = [PollFd::new(&self.status, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        while rustix::event::poll(&mut polled, Some(&now))? > 0 {
+            // A pipe write of 8 bytes is atomic (pipe(7)), so a read gives whole reports.
+            let mut report = [0_u8; 8];
+            if rustix::io::read(&self.status, &mut report)? < report.len() {
+                break;
+            }
+            let [a, b, c, d, e, f, g, h] = report;
+            let (kind, number) = (u32::from_ne_bytes([a, b, c, d]), i32::from_ne_bytes([e, f, g, h]));
+            // The first report, whichever it is: the streams are the command's alone from now on.
+            self.shim.release_streams();
+            match kind {
+                sys::EXITED if self.end.is_none() => self.end = Some(End::Exited(number)),
+                sys::SIGNALLED if self.end.is_none() => self.end = Some(End::Signalled(number)),
+                sys::NOT_STARTED => self.end = Some(End::NotStarted(number)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, pipes: &mut Vec<(usize, OwnedFd)>, ready: &[usize], buffer: &mut [u8]) -> io::Result<()> {
+        let mut finished = Vec::new();
+        for index in ready {
+            let Some((stream, pipe)) = pipes.get(*index) else { continue };
+            let count = match rustix::io::read(pipe, &mut *buffer) {
+                Ok(count) => count,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            if count == 0 {
+                finished.push(*index);
+                continue;
+            }
+            let bytes = buffer.get(..count).unwrap_or_default();
+            for (slot, capture) in self.outputs.iter_mut().enumerate() {
+                if slot == *stream || slot == BOTH {
+                    capture.push(bytes);
+                }
+            }
+        }
+        for index in finished.into_iter().rev() {
+            pipes.remove(index);
+        }
+        Ok(())
+    }
+
+    fn terminate(&self, now: Instant) -> Phase {
+        self.signal_tree(Signal::TERM);
+        Phase::Terminating(now + self.command.limits.grace)
+    }
+
+    fn signal_tree(&self, signal: Signal) {
+        for pid in descendants(self.shim.pid()) {
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+}
+
+const BOTH: usize = 2;
+
+struct Ready {
+    ended: bool,
+    status: bool,
+    cancel: bool,
+    pipes: Vec<usize>,
+}
+
+/// Every process below `top`, by /proc/PID/task/TID/children (proc(5)).
+fn descendants(top: Pid) -> Vec<Pid> {
+    let mut found = Vec::new();
+    let mut open = vec![top];
+    while let Some(pid) = open.pop() {
+        let Ok(tasks) = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid())) else {
+            continue;
+        };
+        for task in tasks.flatten() {
+            let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            for child in children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
+                // A tree that grows while it is read must not hold us here.
+                if found.len() < 1 << 20 {
+                    found.push(child);
+                    open.push(child);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// A copy above 2, so that arranging the child's streams overwrites none of the sources.
+fn above_2(fd: impl AsFd) -> io::Result<OwnedFd> {
+    Ok(rustix::io::fcntl_dupfd_cloexec(fd, 3)?)
+}
+
+fn inherited() -> io::Result<[OwnedFd; 3]> {
+    let stdio = [above_2(rustix::stdio::stdin()), above_2(rustix::stdio::stdout()), above_2(rustix::stdio::stderr())];
+    let [stdin, stdout, stderr] = stdio;
+    Ok([stdin?, stdout?, stderr?])
+}
+
+type Captures = ([OwnedFd; 3], Vec<(usize, OwnedFd)>);
+
+fn captured() -> io::Result<Captures> {
+    let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
+    let ((stdout, stdout_end), (stderr, stderr_end)) = (pipe()?, pipe()?);
+    Ok(([above_2(null)?, above_2(stdout_end)?, above_2(stderr_end)?], vec![(0, stdout), (1, stderr)]))
+}
+
+/// Opens the directory that commands start in.
+///
+/// # Errors
+/// When it does not exist or is no directory.
+pub fn open_directory(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
+}

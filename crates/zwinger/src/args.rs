@@ -1,0 +1,191 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use zwinger_core::sandbox::{Backend, Confinement, Network, WorkspaceError};
+
+use crate::terminal::Approve;
+
+#[derive(Parser)]
+#[command(name = "zwinger", version, about = "Files and a shell for language models, between two walls")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Run a command inside the walls, with this terminal's streams
+    Run(Run),
+    /// Call one tool and print its result as JSON
+    Tool(Tool),
+    /// Give a task to a model that works with the tools
+    Ask(Ask),
+}
+
+#[derive(Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) walls: Walls,
+    /// Program and arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub(crate) struct Tool {
+    /// Name of the tool, such as read_file
+    pub(crate) name: String,
+    /// Its arguments as a JSON object; - reads them from standard input
+    pub(crate) json: String,
+    #[command(flatten)]
+    pub(crate) walls: Walls,
+    #[command(flatten)]
+    pub(crate) session: SessionArguments,
+}
+
+#[derive(Args)]
+pub(crate) struct Ask {
+    /// What is to be done
+    pub(crate) task: String,
+    #[command(flatten)]
+    pub(crate) walls: Walls,
+    #[command(flatten)]
+    pub(crate) session: SessionArguments,
+    /// Name of the model; the endpoint's first one if left out
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    /// OpenAI-compatible endpoint, such as http://127.0.0.1:8080/v1; the usual local ports are looked at if left out
+    #[arg(long, value_name = "URL")]
+    pub(crate) base_url: Option<String>,
+    /// How the model calls tools: with its own calls, or as JSON held by a schema (for small models)
+    #[arg(long, value_enum, default_value = "native")]
+    pub(crate) tool_calls: ToolCalls,
+    /// Steps (answers of the model) at most
+    #[arg(long, value_name = "N", default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) max_steps: u32,
+    /// Write every request to the model and its answer to FILE, as JSON Lines
+    #[arg(long, value_name = "FILE")]
+    pub(crate) transcript: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ToolCalls {
+    /// The endpoint's tool calls
+    Native,
+    /// One JSON object a step
+    Json,
+}
+
+/// What the kernel holds.
+#[derive(Args)]
+pub(crate) struct Walls {
+    /// The workspace [default: the current directory]
+    #[arg(long, value_name = "DIR")]
+    workdir: Option<PathBuf>,
+    /// What builds the walls: auto, landlock, none
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    pub(crate) backend: Backend,
+    /// A file or directory that commands may read besides
+    #[arg(long, value_name = "PATH")]
+    read: Vec<PathBuf>,
+    /// A file or directory that commands may write besides
+    #[arg(long, value_name = "PATH")]
+    write: Vec<PathBuf>,
+    /// The network of commands
+    #[arg(long, value_enum, default_value = "off")]
+    net: Net,
+    /// Time limit of a command in seconds
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout: Option<u64>,
+}
+
+#[derive(Args)]
+pub(crate) struct SessionArguments {
+    /// Who decides what needs approval
+    #[arg(long, value_enum, default_value = "ask")]
+    pub(crate) approve: Approve,
+    /// Bytes that are kept of a command's output
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1024..=8_388_608))]
+    output_limit: Option<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Net {
+    /// Nothing but a loopback of its own
+    Off,
+    /// The host's network
+    On,
+}
+
+/// Why the walls that were asked for make no sense.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WallsError {
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
+    #[error("the current directory cannot be found: {0}")]
+    CurrentDirectory(std::io::Error),
+    #[error("{0}: {1}")]
+    Grant(PathBuf, std::io::Error),
+}
+
+impl Walls {
+    /// The terms as plain data. Without `--timeout`, `unless_asked` is the time limit.
+    pub(crate) fn confinement(&self, unless_asked: Option<Duration>) -> Result<Confinement, WallsError> {
+        let workdir = match &self.workdir {
+            Some(workdir) => workdir.clone(),
+            None => std::env::current_dir().map_err(WallsError::CurrentDirectory)?,
+        };
+        let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+        let mut confinement = Confinement::new(&workdir, home.as_deref())?;
+        for path in &self.read {
+            confinement.grant_read(path).map_err(|error| WallsError::Grant(path.clone(), error))?;
+        }
+        for path in &self.write {
+            confinement.grant_write(path).map_err(|error| WallsError::Grant(path.clone(), error))?;
+        }
+        confinement.set_network(match self.net {
+            Net::Off => Network::Off,
+            Net::On => Network::On,
+        });
+        confinement.limits.time = self.timeout.map(Duration::from_secs).or(unless_asked);
+        Ok(confinement)
+    }
+
+    /// As [`Walls::confinement`], for a session with tools.
+    pub(crate) fn session(&self, session: &SessionArguments) -> Result<Confinement, WallsError> {
+        let defaults = zwinger_core::sandbox::Limits::default();
+        let mut confinement = self.confinement(defaults.time)?;
+        if let Some(limit) = session.output_limit.and_then(|limit| usize::try_from(limit).ok()) {
+            confinement.limits.output = limit;
+        }
+        Ok(confinement)
+    }
+}
+
+/// Parses this process's arguments; ends it with help or a usage error (2, and 125 for `run`, whose other codes are its command's).
+pub(crate) fn parse() -> Command {
+    match Arguments::try_parse() {
+        Ok(arguments) => arguments.command,
+        Err(error) => {
+            let _ = error.print();
+            let of_run = std::env::args_os().nth(1).is_some_and(|command| command == "run");
+            let status = if error.use_stderr() && of_run { i32::from(crate::BROKEN) } else { error.exit_code() };
+            std::process::exit(status)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,29 @@
+//! `zwinger`: files and a shell for language models, between two walls. The doors; nothing is decided here.
+
+mod args;
+mod ask;
+mod run;
+mod terminal;
+mod tool;
+
+use std::process::ExitCode;
+
+use args::Command;
+
+fn main() -> ExitCode {
+    // Before anything else: this process may be a keeper or an executor.
+    zwinger_core::child_main();
+    match args::parse() {
+        Command::Run(run) => run::run(&run),
+        Command::Tool(tool) => tool::run(&tool),
+        Command::Ask(ask) => ask::run(&ask),
+    }
+}
+
+/// zwinger itself failed, or the walls could not be built.
+const BROKEN: u8 = 125;
+
+/// Says on standard error what went wrong.
+fn complain(error: &dyn std::fmt::Display) {
+    eprintln!("zwinger: {error}");
+}

@@ -1,0 +1,73 @@
+//! `zwinger tool`: one call, its result as JSON.
+
+use std::io::Read;
+use std::process::ExitCode;
+
+use serde_json::Value;
+use zwinger_core::output::Kind;
+use zwinger_core::session::State;
+use zwinger_core::{Call, OpenError, Options, Runtime};
+
+use crate::args::{SessionArguments, Tool, Walls};
+use crate::terminal;
+use crate::{BROKEN, complain};
+
+/// Bytes of JSON that are read from standard input.
+const MAX_INPUT: u64 = 16 << 20;
+
+pub(crate) fn run(arguments: &Tool) -> ExitCode {
+    let value = match json(&arguments.json) {
+        Ok(value) => value,
+        Err(error) => {
+            complain(&error);
+            return 2.into();
+        }
+    };
+    let runtime = match open(&arguments.walls, &arguments.session) {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(&error);
+            return BROKEN.into();
+        }
+    };
+    let outcome = runtime.call(&Call::new(&arguments.name, value));
+    match serde_json::to_string_pretty(&outcome) {
+        Ok(text) => println!("{text}"),
+        Err(error) => {
+            complain(&error);
+            return BROKEN.into();
+        }
+    }
+    match outcome.kind {
+        Kind::Succeeded => 0,
+        Kind::Failed | Kind::PathRefused => 1,
+        Kind::Invalid => 2,
+        Kind::Denied => 3,
+        Kind::Broken => BROKEN,
+    }
+    .into()
+}
+
+fn json(argument: &str) -> Result<Value, anyhow::Error> {
+    let mut text = argument.to_owned();
+    if argument == "-" {
+        text.clear();
+        std::io::stdin().take(MAX_INPUT + 1).read_to_string(&mut text)?;
+        anyhow::ensure!(text.len() as u64 <= MAX_INPUT, "more than {MAX_INPUT} bytes on standard input");
+    }
+    serde_json::from_str(&text).map_err(|error| {
+        anyhow::anyhow!("the arguments are no JSON ({error}); give an object such as {{\"path\": \"README.md\"}}")
+    })
+}
+
+/// Opens the session that the arguments ask for.
+pub(crate) fn open(walls: &Walls, session: &SessionArguments) -> anyhow::Result<Runtime> {
+    let confinement = walls.session(session)?;
+    Ok(Runtime::open(Options {
+        confinement,
+        backend: walls.backend,
+        approver: terminal::approver(session.approve),
+        state: State::default_path().map_err(OpenError::from)?,
+        program: "/proc/self/exe".into(),
+    })?)
+}
