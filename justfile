@@ -13,11 +13,12 @@ fmt:
 
 # Tests only; ARGS go to nextest, for example a part of a test's name.
 test *ARGS:
-    cargo nextest run --workspace --locked {{ARGS}}
+    cargo nextest run --workspace --locked {{ ARGS }}
 
-# A static release binary. --target, even for the host, keeps the flag away from build scripts and macros.
+# With --target, even the host's own, the flag does not reach build scripts and macros, which cannot be static.
+# A static release binary.
 build:
-    RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --target {{host}}
+    RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --target {{ host }}
 
 # Twenty seconds of the real loop, walls and gate; no model, no network.
 demo:

@@ -58,7 +58,7 @@ impl Runtime {
     /// As [`OpenError`] says; never with weaker walls instead.
     pub fn open(options: Options) -> Result<Self, OpenError> {
         let Options { confinement, backend, approver, state, program } = options;
-        let state = State::open(&state, confinement.workspace())?;
+        let state = State::open(&state, &confinement)?;
         let workspace = confinement.workspace().to_owned();
         let executor = Executor::open(program, backend, confinement)?;
         let enforcement = executor.enforcement().clone();

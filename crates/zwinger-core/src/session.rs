@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use zwinger_sandbox::{PathError, Root};
+use zwinger_sandbox::{Confinement, PathError, Root};
 
 /// Names a session in the audit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,8 +49,8 @@ pub enum StateError {
     #[error("{0}: {1}")]
     Unusable(PathBuf, std::io::Error),
     /// A model could write its own audit.
-    #[error("the state directory {0} lies inside the workspace; set XDG_STATE_HOME to a place outside")]
-    InWorkspace(PathBuf),
+    #[error("the state directory {0} can be written from inside the walls; set XDG_STATE_HOME to another place")]
+    Exposed(PathBuf),
 }
 
 impl State {
@@ -70,12 +70,17 @@ impl State {
     ///
     /// # Errors
     /// As [`StateError`] says.
-    pub fn open(path: &Path, workspace: &Path) -> Result<Self, StateError> {
+    pub fn open(path: &Path, confinement: &Confinement) -> Result<Self, StateError> {
         let unusable = |error| StateError::Unusable(path.to_owned(), error);
+        let exposed = |path: &Path| confinement.writable().any(|writable| path.starts_with(writable));
+        // By its name first, so that nothing is made in a workspace; then by where it really is.
+        if exposed(path) {
+            return Err(StateError::Exposed(path.to_owned()));
+        }
         let root = Root::create_private(path).map_err(unusable)?;
         let real = root.path().map_err(unusable)?;
-        if real.starts_with(workspace) {
-            return Err(StateError::InWorkspace(real));
+        if exposed(&real) {
+            return Err(StateError::Exposed(real));
         }
         Root::create_private(&path.join("audit")).map_err(unusable)?;
         Ok(Self { root, path: real })

@@ -7,7 +7,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::confinement::Confinement;
+use crate::host_path::HostPath;
 use crate::plan::{self, Plan, Surroundings};
+use crate::scan::Scan;
 use crate::walls;
 
 /// A builder of walls.
@@ -29,6 +31,19 @@ pub enum BackendError {
          --backend none runs without walls"
     )]
     NoLandlock,
+    /// Only a mount can hide a file of the workspace.
+    #[error(
+        "the walls that the policy asks for cannot be built here; nothing was run\n  \
+         landlock    works, but {} cannot be hidden: user namespaces are refused ({reason})\n  \
+         ways on     --show {} (let commands read it)   |   --backend none (no walls, everything asks)",
+        .secret.display(), .secret.display()
+    )]
+    SecretsExposed {
+        /// One of the files.
+        secret: HostPath,
+        /// Why there are no namespaces.
+        reason: String,
+    },
 }
 
 /// A name that is no backend.
@@ -80,19 +95,31 @@ impl fmt::Display for Backend {
 }
 
 impl Surroundings {
-    /// Looks at this machine and process. Whether namespaces are permitted is found out by trying, so it is assumed here.
-    pub fn here() -> Self {
+    /// Looks at this machine, process and workspace. Whether namespaces are permitted is found out by trying, so it is assumed here.
+    pub fn of(confinement: &Confinement) -> Self {
         Self {
             environment: std::env::vars_os().collect(),
             root_caller: rustix::process::geteuid().is_root(),
             no_namespaces: None,
             landlock_abi: walls::landlock_abi(),
+            scan: Scan::of(confinement.workspace()),
             temporary: None,
         }
     }
 
     /// The same where user namespaces are refused, with a private directory in the place of a private /tmp.
-    pub(crate) fn without_namespaces(&self, reason: String, temporary: &Path) -> Self {
-        Self { no_namespaces: Some(reason), temporary: Some(temporary.to_owned()), ..self.clone() }
+    ///
+    /// # Errors
+    /// When a file of the workspace would have to be hidden, which only a mount can do.
+    pub(crate) fn without_namespaces(
+        &self,
+        reason: String,
+        confinement: &Confinement,
+        temporary: &Path,
+    ) -> Result<Self, BackendError> {
+        if let Some(secret) = confinement.hidden(&self.scan).into_iter().next() {
+            return Err(BackendError::SecretsExposed { secret, reason });
+        }
+        Ok(Self { no_namespaces: Some(reason), temporary: Some(temporary.to_owned()), ..self.clone() })
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::host_path::HostPath;
+use crate::scan::Scan;
 
 /// Directories that are never a workspace: a mistake there would cost the machine.
 const SYSTEM_DIRECTORIES: [&str; 17] = [
@@ -53,6 +54,10 @@ pub struct Confinement {
     pub(crate) read: Vec<HostPath>,
     /// Writable besides the workspace.
     pub(crate) write: Vec<HostPath>,
+    /// Hidden besides the secrets of the workspace.
+    hide: Vec<HostPath>,
+    /// Secrets of the workspace that are not hidden.
+    show: Vec<HostPath>,
     pub(crate) network: Network,
     /// Bounds of each command.
     pub limits: Limits,
@@ -95,6 +100,8 @@ impl Confinement {
             home: home.map(HostPath::from),
             read: Vec::new(),
             write: Vec::new(),
+            hide: Vec::new(),
+            show: Vec::new(),
             network: Network::Off,
             limits: Limits::default(),
         })
@@ -108,6 +115,11 @@ impl Confinement {
     /// The canonical home directory, of which only an allow-list stays visible.
     pub fn home(&self) -> Option<&Path> {
         self.home.as_deref()
+    }
+
+    /// Everything that can be written: the workspace and what was granted besides.
+    pub fn writable(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(&self.workspace).chain(&self.write).map(|path| &**path)
     }
 
     /// What the network may be.
@@ -133,6 +145,29 @@ impl Confinement {
         Ok(())
     }
 
+    /// Hides a file or directory.
+    ///
+    /// # Errors
+    /// When `path` does not exist.
+    pub fn hide(&mut self, path: &Path) -> io::Result<()> {
+        self.hide.push(path.canonicalize()?.into());
+        Ok(())
+    }
+
+    /// Lets commands read a file that would be hidden.
+    ///
+    /// # Errors
+    /// When `path` does not exist.
+    pub fn show(&mut self, path: &Path) -> io::Result<()> {
+        self.show.push(path.canonicalize()?.into());
+        Ok(())
+    }
+
+    /// What is hidden in the workspace and besides: what the scan found, less what is shown, and what was named.
+    pub(crate) fn hidden(&self, scan: &Scan) -> Vec<HostPath> {
+        scan.secrets.iter().filter(|secret| !self.show.contains(secret)).chain(&self.hide).cloned().collect()
+    }
+
     /// Chooses the network.
     pub fn set_network(&mut self, network: Network) {
         self.network = network;
@@ -153,6 +188,8 @@ impl Confinement {
             home: self.home.clone(),
             read: both(&self.read, &other.read),
             write: both(&self.write, &other.write),
+            hide: self.hide.iter().chain(&other.hide).cloned().collect(),
+            show: both(&self.show, &other.show),
             network: self.network.min(other.network),
             limits,
         }

@@ -111,8 +111,7 @@ impl Keeper {
     fn begin() -> io::Result<Self> {
         sys::close_on_exec_above_2()?;
         sys::reset_signals();
-        // Never outlives its host, even one that is killed.
-        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        // No parent-death signal here: that one follows the host's thread, not the host. The socket hangs up with the host.
         let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
         let program = rustix::fs::openat(CWD, "/proc/self/exe", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let Some((Order::Raise(plan), _)) = receive::<Order>(socket.as_fd())? else {

@@ -20,6 +20,7 @@ mod keeper;
 mod once;
 mod plan;
 mod root;
+mod scan;
 mod session;
 pub mod supervisor;
 mod sys;
@@ -35,6 +36,7 @@ pub use keeper::main as keeper_main;
 pub use once::{RunError, run_once};
 pub use plan::{Bind, MemoryMount, Mounts, Plan, Rights, Rule, Seal, Surroundings};
 pub use root::{Entry, PathError, Root, read_up_to};
+pub use scan::Scan;
 pub use session::{ExecutorLink, Session, SessionError};
 pub use walls::{WallError, seal, seal_thread};
 

@@ -52,14 +52,14 @@ pub fn run_once(
     confinement: &Confinement,
     argv: Vec<std::ffi::OsString>,
 ) -> Result<(Finished, Enforcement), RunError> {
-    let around = Surroundings::here();
+    let around = Surroundings::of(confinement);
     backend.probe(&around)?;
     let plan = backend.plan(confinement, &around);
     match attempt(&plan, confinement, argv.clone())? {
         Attempt::Finished(finished) => Ok((*finished, plan.enforcement)),
         Attempt::NotPermitted(reason) if plan.mounts.is_some() => {
             let temporary = TemporaryDirectory::create()?;
-            let plan = backend.plan(confinement, &around.without_namespaces(reason, &temporary.0));
+            let plan = backend.plan(confinement, &around.without_namespaces(reason, confinement, &temporary.0)?);
             match attempt(&plan, confinement, argv)? {
                 Attempt::Finished(finished) => Ok((*finished, plan.enforcement)),
                 Attempt::NotPermitted(text) => Err(RunError::Walls(text)),

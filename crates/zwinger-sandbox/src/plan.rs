@@ -9,6 +9,7 @@ use crate::confinement::{Confinement, Network};
 use crate::enforcement::{Enforcement, Held};
 use crate::environment;
 use crate::host_path::HostPath;
+use crate::scan::Scan;
 
 /// Programs and their libraries and settings, readable wherever they exist.
 const SYSTEM: [&str; 11] =
@@ -72,14 +73,16 @@ pub struct Bind {
     pub writable: bool,
 }
 
-/// The steps done with mounts, in this order: `binds` are opened, everything is made read-only, `memory` is mounted, `binds` are
-/// put in place, `hidden` is covered.
+/// The steps done with mounts, in this order: `binds` and `pins` are opened, everything is made read-only, `memory` is mounted,
+/// `binds` and `pins` are put in place, `hidden` is covered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mounts {
     /// Empty file systems, outer ones first.
     pub memory: Vec<MemoryMount>,
     /// Kept parts of the host, outer ones first; what does not exist is left out.
     pub binds: Vec<Bind>,
+    /// Parts of the workspace that are mounted over themselves, so that they can be neither changed nor moved away.
+    pub pins: Vec<Bind>,
     /// Files and directories to cover with nothing, where they exist.
     pub hidden: Vec<HostPath>,
 }
@@ -146,6 +149,8 @@ pub struct Surroundings {
     pub no_namespaces: Option<String>,
     /// The Landlock ABI of the kernel; 0 is none.
     pub landlock_abi: u32,
+    /// What of the workspace is to be hidden or kept as it is.
+    pub scan: Scan,
     /// A private directory of the session for temporary files, used where /tmp cannot be private.
     pub temporary: Option<PathBuf>,
 }
@@ -177,7 +182,7 @@ pub(crate) fn without_walls(confinement: &Confinement, around: &Surroundings) ->
 /// The kernel's walls: namespaces where permitted, Landlock and seccomp everywhere.
 pub(crate) fn landlock(confinement: &Confinement, around: &Surroundings) -> Plan {
     let toolchains = toolchains(confinement, around);
-    let mounts = around.namespaces().then(|| mounts(confinement, &toolchains));
+    let mounts = around.namespaces().then(|| mounts(confinement, around, &toolchains));
     let private_network = around.namespaces() && confinement.network() == Network::Off;
     let tmpdir = if around.namespaces() { OsStr::new("/tmp") } else { temporary(around) };
     Plan {
@@ -228,7 +233,7 @@ fn holds(dir: &Path, inner: Option<&Path>) -> bool {
     inner.is_some_and(|inner| inner.starts_with(dir))
 }
 
-fn mounts(confinement: &Confinement, toolchains: &[HostPath]) -> Mounts {
+fn mounts(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPath]) -> Mounts {
     let memory = |at: &Path, writable, mode| MemoryMount { at: at.into(), writable, mode };
     let mut empty = vec![
         memory(Path::new("/tmp"), true, 0o1777),
@@ -251,10 +256,13 @@ fn mounts(confinement: &Confinement, toolchains: &[HostPath]) -> Mounts {
     binds.extend(confinement.write.iter().map(read_write));
     // The workspace comes last: it may lie below any of the others.
     binds.push(Bind { path: confinement.workspace().into(), writable: true });
+    let pins =
+        around.scan.repositories.iter().map(read_write).chain(around.scan.protected.iter().map(read_only)).collect();
     let hidden = SYSTEM_HIDDEN.iter().map(|path| HostPath::from(*path));
-    let secrets =
+    let credentials =
         confinement.home().into_iter().flat_map(|home| HOME_HIDDEN.iter().map(|entry| home.join(entry).into()));
-    Mounts { memory: empty, binds, hidden: hidden.chain(secrets).collect() }
+    let hidden = hidden.chain(credentials).chain(confinement.hidden(&around.scan)).collect();
+    Mounts { memory: empty, binds, pins, hidden }
 }
 
 fn rules(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPath]) -> Vec<Rule> {
@@ -299,14 +307,36 @@ fn enforcement(confinement: &Confinement, around: &Surroundings) -> Enforcement 
         (true, true) => Held::partial("root is exempt from RLIMIT_NPROC, so the number of tasks is not bounded"),
         (false, _) => Held::partial(format!("{no_namespaces}: a command that kills its supervisor can outlive it")),
     };
-    let later = |what| Held::none(format!("{what} is not held by this version"));
     Enforcement {
         files,
         network,
         syscalls: Held::full(),
         processes,
-        memory: later("a memory limit"),
-        metadata: later("protection of .git and other metadata"),
-        secrets: later("hiding files of the workspace"),
+        memory: Held::none("a memory limit is not held by this version"),
+        metadata: metadata(around, &no_namespaces),
+        secrets: secrets(confinement, around, &no_namespaces),
+    }
+}
+
+fn metadata(around: &Surroundings, no_namespaces: &str) -> Held {
+    if !around.namespaces() {
+        return Held::none(no_namespaces);
+    }
+    if let Some(link) = around.scan.links.first() {
+        return Held::partial(format!("{} is a link, which cannot be held", link.display()));
+    }
+    let new = "what is there is read-only; files of the kind that are made anew are not found by this version";
+    Held::partial(around.scan.unseen.as_deref().unwrap_or(new))
+}
+
+fn secrets(confinement: &Confinement, around: &Surroundings, no_namespaces: &str) -> Held {
+    let hidden = confinement.hidden(&around.scan).len();
+    match (&around.scan.unseen, hidden) {
+        (Some(unseen), _) => Held::partial(unseen),
+        (None, 0) => Held::full(),
+        (None, _) if !around.namespaces() => Held::none(no_namespaces),
+        (None, _) => {
+            Held::partial("a hidden file that the host replaces meanwhile shows itself until the session ends")
+        }
     }
 }

@@ -74,7 +74,7 @@ impl Session {
     /// When the backend is missing here or a wall fails; never a weaker wall instead, other than the form without user
     /// namespaces that the returned enforcement names.
     pub fn open(program: &Path, backend: Backend, confinement: &Confinement) -> Result<Self, SessionError> {
-        let around = Surroundings::here();
+        let around = Surroundings::of(confinement);
         backend.probe(&around)?;
         let plan = backend.plan(confinement, &around);
         if plan.seal.is_none() {
@@ -86,7 +86,7 @@ impl Session {
             }
             Raised::NotPermitted(reason) => {
                 let temporary = TemporaryDirectory::create()?;
-                let plan = backend.plan(confinement, &around.without_namespaces(reason, &temporary.0));
+                let plan = backend.plan(confinement, &around.without_namespaces(reason, confinement, &temporary.0)?);
                 match start_keeper(program, &plan)? {
                     Raised::Yes(child, socket) => Ok(Self {
                         program: program.to_owned(),

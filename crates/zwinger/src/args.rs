@@ -65,7 +65,7 @@ pub(crate) struct Ask {
     #[arg(long, value_enum, default_value = "native")]
     pub(crate) tool_calls: ToolCalls,
     /// Steps (answers of the model) at most
-    #[arg(long, value_name = "N", default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = crate::agent::DEFAULT_MAX_STEPS, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) max_steps: u32,
     /// Write every request to the model and its answer to FILE, as JSON Lines
     #[arg(long, value_name = "FILE")]
@@ -95,6 +95,12 @@ pub(crate) struct Walls {
     /// A file or directory that commands may write besides
     #[arg(long, value_name = "PATH")]
     write: Vec<PathBuf>,
+    /// A file or directory that is hidden from commands besides .env files
+    #[arg(long, value_name = "PATH")]
+    hide: Vec<PathBuf>,
+    /// A .env file that commands may read
+    #[arg(long, value_name = "PATH")]
+    show: Vec<PathBuf>,
     /// The network of commands
     #[arg(long, value_enum, default_value = "off")]
     net: Net,
@@ -141,11 +147,17 @@ impl Walls {
         };
         let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
         let mut confinement = Confinement::new(&workdir, home.as_deref())?;
-        for path in &self.read {
-            confinement.grant_read(path).map_err(|error| WallsError::Grant(path.clone(), error))?;
-        }
-        for path in &self.write {
-            confinement.grant_write(path).map_err(|error| WallsError::Grant(path.clone(), error))?;
+        type Grant = fn(&mut Confinement, &std::path::Path) -> std::io::Result<()>;
+        let grants: [(&[PathBuf], Grant); 4] = [
+            (&self.read, Confinement::grant_read),
+            (&self.write, Confinement::grant_write),
+            (&self.hide, Confinement::hide),
+            (&self.show, Confinement::show),
+        ];
+        for (paths, grant) in grants {
+            for path in paths {
+                grant(&mut confinement, path).map_err(|error| WallsError::Grant(path.clone(), error))?;
+            }
         }
         confinement.set_network(match self.net {
             Net::Off => Network::Off,

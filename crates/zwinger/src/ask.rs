@@ -1,7 +1,152 @@
-//! `zwinger ask`: a task for a model.
+//! `zwinger ask`: a task for a model that works with the tools.
 
-use crate::args::Ask;
+use std::io::Write;
 use std::process::ExitCode;
-pub(crate) fn run(_arguments: &Ask) -> ExitCode {
-    1.into()
+
+use serde_json::Value;
+use zwinger_core::{Call, Runtime, escape, tools};
+
+use crate::agent::{Agent, Ending, Example, Progress, Protocol, Task, ToolReply, ToolSpec, drive};
+use crate::args::{Ask, ToolCalls};
+use crate::model::{Client, Endpoint, ModelError, Ordered, Probed, Secret, first_model, probe};
+use crate::{BROKEN, complain, tool};
+
+/// The task was not done.
+const NOT_DONE: u8 = 1;
+const STEP_LIMIT: u8 = 4;
+const NO_MODEL: u8 = 5;
+
+pub(crate) fn run(arguments: &Ask) -> ExitCode {
+    let endpoint = match endpoint(arguments) {
+        Ok(endpoint) => endpoint,
+        Err(error) => {
+            complain(&error);
+            return NO_MODEL.into();
+        }
+    };
+    let opened = transcript(arguments).and_then(|transcript| {
+        Ok((Client::new(endpoint, transcript), tool::open(&arguments.walls, &arguments.session)?))
+    });
+    let (mut client, runtime) = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            complain(&error);
+            return BROKEN.into();
+        }
+    };
+    let model = client.endpoint();
+    eprintln!("model: {} {}", escape::line(model.base_url()), escape::line(model.model()));
+    let mut call = |name: &str, arguments: &Value| call(&runtime, name, arguments);
+    let backend = runtime.backend();
+    let mut show = |progress: Progress<'_>| match progress {
+        Progress::Calling { name, arguments } => {
+            let arguments = Ordered::sorted_by(arguments, &[]).to_string();
+            eprintln!("→ tool call: {}({})  [{backend}]", escape::line(name), escape::line(&arguments));
+        }
+        Progress::Called { reply, .. } if !reply.success => eprintln!("  {}", escape::line(last_line(&reply.text))),
+        Progress::Said(text) => eprintln!("{}", escape::block(text)),
+        Progress::Cut => eprintln!("(the model's answer was cut at its limit of tokens)"),
+        Progress::Asking { .. } | Progress::Called { .. } => {}
+    };
+    match drive(Agent::new(task(arguments)), &mut client, &mut call, &mut show) {
+        Ending::Done(answer) => {
+            let mut stdout = std::io::stdout();
+            // A closed standard output is the reader's choice, not a failure of the task.
+            let _ = writeln!(stdout, "{}", escape::block(&answer));
+            ExitCode::SUCCESS
+        }
+        Ending::NotDone(reason) => {
+            complain(&reason);
+            NOT_DONE.into()
+        }
+        Ending::StepLimit(steps) => {
+            complain(&format_args!("stopped after {steps} steps (limit --max-steps)"));
+            STEP_LIMIT.into()
+        }
+        Ending::ModelFailed(error) => {
+            complain(&error);
+            NO_MODEL.into()
+        }
+    }
+}
+
+fn call(runtime: &Runtime, name: &str, arguments: &Value) -> ToolReply {
+    let outcome = runtime.call(&Call::new(name, arguments.clone()));
+    ToolReply { text: outcome.for_model(), success: outcome.success }
+}
+
+fn last_line(text: &str) -> &str {
+    text.lines().next_back().unwrap_or_default()
+}
+
+fn task(arguments: &Ask) -> Task {
+    Task {
+        text: arguments.task.clone(),
+        workspace: String::new(),
+        tools: tools::ALL.iter().map(|tool| spec(tool)).collect(),
+        protocol: match arguments.tool_calls {
+            ToolCalls::Native => Protocol::Native,
+            ToolCalls::Json => Protocol::Json,
+        },
+        max_steps: arguments.max_steps,
+    }
+}
+
+fn spec(tool: &tools::Tool) -> ToolSpec {
+    let example = &tool.example;
+    ToolSpec {
+        name: tool.name.into(),
+        description: tool.description.into(),
+        parameters: tool.schema(),
+        example: Example {
+            task: example.task.into(),
+            // A test holds that every example is a call of its tool.
+            arguments: serde_json::from_str(example.arguments).unwrap_or_default(),
+            result: example.result.into(),
+            answer: example.answer.into(),
+        },
+    }
+}
+
+/// The named endpoint, or the first model on this machine.
+fn endpoint(arguments: &Ask) -> anyhow::Result<Endpoint> {
+    let key = std::env::var("ZWINGER_API_KEY").ok().as_deref().and_then(Secret::new);
+    if let Some(url) = &arguments.base_url {
+        let model = match &arguments.model {
+            Some(model) => model.clone(),
+            None => first_model(url, key.as_ref())?,
+        };
+        return Ok(Endpoint::new(url, &model, key)?);
+    }
+    let probed = probe();
+    let Some(found) = &probed.found else { anyhow::bail!(no_model_page(&probed)) };
+    match &arguments.model {
+        Some(model) => Ok(Endpoint::new(found.base_url(), model, None)?),
+        None => Ok(found.clone()),
+    }
+}
+
+fn no_model_page(probed: &Probed) -> String {
+    let mut page = "no model answers\n  looked at   ".to_owned();
+    for (index, looked) in probed.looked.iter().enumerate() {
+        let gap = if index == 0 { "127.0.0.1" } else { "  " };
+        page.push_str(&format!("{gap}:{} ({})", looked.candidate.port, looked.candidate.servers));
+    }
+    for looked in &probed.looked {
+        if !matches!(looked.why, ModelError::Refused { .. }) {
+            page.push_str(&format!("\n              :{} {}", looked.candidate.port, looked.why));
+        }
+    }
+    page.push_str(
+        "\n  start one   ollama pull qwen2.5-coder:3b && ollama serve\
+         \n  or name it  zwinger ask --base-url URL --model NAME \"TASK\"        key: $ZWINGER_API_KEY",
+    );
+    page
+}
+
+#[expect(clippy::disallowed_methods, reason = "a file that the person named on the command line")]
+fn transcript(arguments: &Ask) -> anyhow::Result<Option<Box<dyn Write + Send>>> {
+    let Some(path) = &arguments.transcript else { return Ok(None) };
+    let file = std::fs::File::create(path).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
+    Ok(Some(Box::new(file)))
 }

@@ -1,7 +1,9 @@
 //! `zwinger`: files and a shell for language models, between two walls. The doors; nothing is decided here.
 
+mod agent;
 mod args;
 mod ask;
+mod model;
 mod run;
 mod terminal;
 mod tool;

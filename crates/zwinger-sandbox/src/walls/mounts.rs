@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
-use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags};
 
 use super::WallError;
@@ -21,6 +20,7 @@ pub(crate) fn arrange(mounts: &Mounts) -> Result<(), WallError> {
     attributes(CWD.as_fd(), c"/", MountAttributes { read_only: false, private: true, recursive: true })
         .map_err(WallError::at("make the mounts private"))?;
     let kept = mounts.binds.iter().map(keep).collect::<Result<Vec<_>, _>>()?;
+    let pinned = mounts.pins.iter().map(keep_entry).collect::<Result<Vec<_>, _>>()?;
     attributes(CWD.as_fd(), c"/", MountAttributes { read_only: true, private: false, recursive: true })
         .map_err(WallError::at("make the file systems read-only"))?;
     for memory in &mounts.memory {
@@ -30,6 +30,10 @@ pub(crate) fn arrange(mounts: &Mounts) -> Result<(), WallError> {
     for (bind, tree) in mounts.binds.iter().zip(kept) {
         let Some(tree) = tree else { continue };
         place(bind, &tree)?;
+    }
+    for (pin, tree) in mounts.pins.iter().zip(pinned) {
+        let Some(tree) = tree else { continue };
+        attach(&tree, &pin.path).map_err(WallError::at("pin a part of the workspace"))?;
     }
     dev_entries().map_err(WallError::at("arrange /dev"))?;
     for hidden in &mounts.hidden {
@@ -60,7 +64,16 @@ pub(crate) fn fresh_proc() -> Result<(), WallError> {
 
 /// Opens a part of the host before anything covers it; `None` when it does not exist or the caller may not reach it.
 fn keep(bind: &Bind) -> Result<Option<OwnedFd>, WallError> {
-    let tree = match clone_tree(&bind.path) {
+    keep_tree(bind, OpenTreeFlags::empty())
+}
+
+/// As [`keep`], of the entry itself: a link that was put in its place since the scan is not followed.
+fn keep_entry(bind: &Bind) -> Result<Option<OwnedFd>, WallError> {
+    keep_tree(bind, OpenTreeFlags::AT_SYMLINK_NOFOLLOW)
+}
+
+fn keep_tree(bind: &Bind, flags: OpenTreeFlags) -> Result<Option<OwnedFd>, WallError> {
+    let tree = match open_clone(&bind.path, flags) {
         Ok(tree) => tree,
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES)) => {
             return Ok(None);
@@ -74,8 +87,12 @@ fn keep(bind: &Bind) -> Result<Option<OwnedFd>, WallError> {
 }
 
 fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-    Ok(rustix::mount::open_tree(CWD, path, flags)?)
+    open_clone(path, OpenTreeFlags::empty())
+}
+
+fn open_clone(path: &Path, flags: OpenTreeFlags) -> io::Result<OwnedFd> {
+    let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    Ok(rustix::mount::open_tree(CWD, path, clone | flags)?)
 }
 
 fn mount_memory(memory: &MemoryMount) -> Result<(), WallError> {
@@ -154,11 +171,14 @@ fn make_empty_file() -> io::Result<()> {
 
 fn hide(path: &Path, cover_file: &Path) -> Result<(), WallError> {
     let cover = || -> io::Result<()> {
-        let kind = match rustix::fs::statat(CWD, path, AtFlags::empty()) {
-            Ok(status) => FileType::from_raw_mode(status.st_mode),
-            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
-            Err(error) => return Err(error.into()),
+        // No mount can lie on a link; what it leads to is what must not be read.
+        let path = match path.canonicalize() {
+            Ok(path) => path,
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) => return Ok(()),
+            Err(error) => return Err(error),
         };
+        let path = path.as_path();
+        let kind = FileType::from_raw_mode(rustix::fs::stat(path)?.st_mode);
         if kind == FileType::Directory {
             attach(&memory_tree("000")?, path)?;
             return freeze(path);
