@@ -26,10 +26,12 @@ pub(crate) fn approver(approve: Approve) -> Box<dyn Approver> {
     }
 }
 
+/// Decided beforehand on the command line; what is decided is shown all the same.
 struct Always(Decision, &'static str);
 
 impl Approver for Always {
-    fn decide(&self, _: &Question) -> Decision {
+    fn decide(&self, question: &Question) -> Decision {
+        eprintln!("{}  {}", page(question), self.1);
         self.0.clone()
     }
 
@@ -62,7 +64,7 @@ fn open_terminal() -> io::Result<File> {
 }
 
 fn ask(mut terminal: File, question: &Question) -> io::Result<Decision> {
-    write!(terminal, "{}", page(question))?;
+    write!(terminal, "{}  [y] once  [a] {} for this session  [n] no: ", page(question), question.scope)?;
     let answer = keys(&terminal)?;
     let said = match &answer {
         Decision::Once => "yes, once",
@@ -80,7 +82,7 @@ fn page(question: &Question) -> String {
         page.push_str(line);
         page.push('\n');
     }
-    page.push_str(&format!("  ({})\n[y] once  [a] {} for this session  [n] no: ", question.walls, question.scope));
+    page.push_str(&format!("  ({})\n", question.walls));
     page
 }
 

@@ -11,8 +11,8 @@ pub(super) static TOOL: Tool = Tool {
     example: Example {
         task: "What time is it?",
         arguments: "{}",
-        result: "2026-03-01T09:30:00+01:00",
-        answer: "It is 9:30 on 1 March 2026.",
+        result: "2025-03-01T14:05:00+00:00",
+        answer: "It is 14:05 UTC.",
     },
     decode: |_| Ok(Action::Time),
 };

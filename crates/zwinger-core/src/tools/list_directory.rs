@@ -14,10 +14,10 @@ pub(super) static TOOL: Tool = Tool {
         description: "Path relative to the workspace (.)",
     }],
     example: Example {
-        task: "Which files are here?",
-        arguments: r#"{"path": "."}"#,
-        result: "example.txt\nsrc/",
-        answer: "There are example.txt and the directory src.",
+        task: "List the files in src.",
+        arguments: r#"{"path": "src"}"#,
+        result: "docs/\nmain.py",
+        answer: "The files in src are docs/ and main.py.",
     },
     decode: |arguments| Ok(Action::List { path: arguments.path_or_workspace("path")? }),
 };

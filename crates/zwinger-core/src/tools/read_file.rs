@@ -17,10 +17,10 @@ pub(super) static TOOL: Tool = Tool {
         Parameter { name: "limit", kind: Kind::Number, required: false, description: "Number of lines (2000)" },
     ],
     example: Example {
-        task: "What does example.txt say?",
-        arguments: r#"{"path": "example.txt"}"#,
-        result: "The bell rings at noon.",
-        answer: "example.txt says: The bell rings at noon.",
+        task: "Read the file README.md and tell me what it says.",
+        arguments: r#"{"path": "README.md"}"#,
+        result: "This tool draws maps.",
+        answer: "README.md says: This tool draws maps.",
     },
     decode: |arguments| {
         Ok(Action::Read {

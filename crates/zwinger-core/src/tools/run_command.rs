@@ -27,10 +27,10 @@ pub(super) static TOOL: Tool = Tool {
         },
     ],
     example: Example {
-        task: "Run the tests.",
-        arguments: r#"{"command": "make test"}"#,
-        result: "12 tests passed\n[exit 0 · 1.4 s · landlock]",
-        answer: "All 12 tests passed.",
+        task: "Run the command 'make check'.",
+        arguments: r#"{"command": "make check"}"#,
+        result: "3 tests passed\n[exit 0 · 1.2 s · landlock]",
+        answer: "make check: 3 tests passed.",
     },
     decode: |arguments| {
         let command = arguments.text("command")?;

@@ -12,10 +12,10 @@ pub(super) static TOOL: Tool = Tool {
         Parameter { name: "content", kind: Kind::Text, required: true, description: "All of the new content" },
     ],
     example: Example {
-        task: "Write hello into greeting.txt.",
-        arguments: r#"{"path": "greeting.txt", "content": "hello\n"}"#,
-        result: "Wrote greeting.txt (6 bytes).",
-        answer: "greeting.txt now says hello.",
+        task: "Create todo.txt with the text buy milk.",
+        arguments: r#"{"path": "todo.txt", "content": "buy milk"}"#,
+        result: "Wrote todo.txt (8 bytes).",
+        answer: "I created todo.txt.",
     },
     decode: |arguments| {
         Ok(Action::Write {

@@ -12,8 +12,14 @@ use crate::model::{Message, Ordered, Reply, Request};
 pub(super) const FORM: &str =
     r#"Reply with one JSON object and nothing else: {"tool": NAME, "arguments": {...}} or {"answer": TEXT}."#;
 
+/// Before what a person asks, in the examples and now.
+const TASK: &str = "Task: ";
+
 /// Objects in a text that are tried; each costs a pass over the rest of it.
 const MAX_TRIES: usize = 64;
+
+/// Characters of an answer. The endpoint closes the string there, where a small model would go on for ever.
+const ANSWER_LENGTH: u32 = 1000;
 
 /// Tokens of a reply. A small model that is held to a schema may fill a string for ever.
 const MAX_TOKENS: u32 = 2048;
@@ -25,12 +31,12 @@ pub(super) fn opening(task: &Task) -> Vec<Message> {
     for (index, tool) in task.tools.iter().enumerate() {
         let example = &tool.example;
         let said = |content| Message::Assistant { content, tool_calls: Vec::new() };
-        messages.push(Message::User { content: example.task.clone() });
+        messages.push(Message::User { content: format!("{TASK}{}", example.task) });
         messages.push(said(call_text(&tool.name, shape::arguments(tool))));
         messages.push(Message::Tool { tool_call_id: format!("example{index:02}"), content: example.result.clone() });
         messages.push(said(Ordered::object([("answer", example.answer.as_str().into())]).to_string()));
     }
-    messages.push(Message::User { content: task.text.clone() });
+    messages.push(Message::User { content: format!("{TASK}{}", task.text) });
     messages
 }
 
@@ -57,9 +63,10 @@ pub(super) fn request(messages: Vec<Message>, tools: &[ToolSpec]) -> Request {
 fn schema(tools: &[ToolSpec]) -> Ordered {
     let call = |tool: &ToolSpec| {
         let name = Ordered::object([("const", tool.name.as_str().into())]);
-        object([("tool", name), ("arguments", shape::parameters(tool))])
+        object([("tool", name), ("arguments", shape::shown_parameters(tool))])
     };
-    let answer = object([("answer", Ordered::object([("type", "string".into())]))]);
+    let text = Ordered::object([("type", "string".into()), ("maxLength", ANSWER_LENGTH.into())]);
+    let answer = object([("answer", text)]);
     Ordered::object([("anyOf", Ordered::List(tools.iter().map(call).chain([answer]).collect()))])
 }
 
@@ -194,7 +201,7 @@ mod tests {
         let first = r#"{"anyOf": [{"type": "object", "properties": {"tool": {"const": "read_file"}, "arguments": "#;
         let schema = schema(&tools()).to_string();
         assert!(schema.starts_with(first), "{schema}");
-        let last = r#"{"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"], "additionalProperties": false}]}"#;
+        let last = r#"{"type": "object", "properties": {"answer": {"type": "string", "maxLength": 1000}}, "required": ["answer"], "additionalProperties": false}]}"#;
         assert!(schema.ends_with(last), "{schema}");
         let value: Value = serde_json::from_str(&schema).unwrap();
         assert_eq!(value["anyOf"].as_array().unwrap().len(), 4);

@@ -1,6 +1,6 @@
 //! Schemas and arguments in the order in which a model is shown them.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::ToolSpec;
 use crate::model::Ordered;
@@ -13,17 +13,23 @@ pub(super) fn required(tool: &ToolSpec) -> Vec<&str> {
 
 /// The schema of a tool's arguments, its properties in order: required ones first.
 pub(super) fn parameters(tool: &ToolSpec) -> Ordered {
-    let properties = tool.parameters.get("properties").unwrap_or(&Value::Null);
+    schema(tool, |_| true)
+}
+
+/// As [`parameters`], but only what is required or stands in the example: a small model fills in whatever is offered.
+pub(super) fn shown_parameters(tool: &ToolSpec) -> Ordered {
+    let required = required(tool);
+    schema(tool, |name| required.contains(&name) || tool.example.arguments.get(name).is_some())
+}
+
+fn schema(tool: &ToolSpec, offered: impl Fn(&str) -> bool) -> Ordered {
+    let mut properties = tool.parameters.get("properties").cloned().unwrap_or_else(|| Value::Object(Map::new()));
+    if let Some(properties) = properties.as_object_mut() {
+        properties.retain(|name, _| offered(name));
+    }
     Ordered::object([
         ("type", "object".into()),
-        (
-            "properties",
-            if properties.is_object() {
-                Ordered::sorted_by(properties, &required(tool))
-            } else {
-                Ordered::Object(Vec::new())
-            },
-        ),
+        ("properties", Ordered::sorted_by(&properties, &required(tool))),
         ("required", Ordered::List(required(tool).into_iter().map(Ordered::from).collect())),
         ("additionalProperties", false.into()),
     ])

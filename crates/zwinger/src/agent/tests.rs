@@ -265,12 +265,12 @@ fn json_from_task_to_answer() {
     let request = asked(agent.handle(Event::Start));
     let messages = request["messages"].as_array().unwrap();
     assert_eq!(messages.len(), 1 + 4 * tools().len() + 1);
-    assert_eq!(messages[1], json!({"role": "user", "content": "Use read_file."}));
+    assert_eq!(messages[1], json!({"role": "user", "content": "Task: Use read_file."}));
     let write = r#"{"tool": "write_file", "arguments": {"path": "todo.txt", "content": "milk"}}"#;
     assert_eq!(messages[6], json!({"role": "assistant", "content": write}));
     assert_eq!(messages[7], json!({"role": "tool", "tool_call_id": "example01", "content": "It worked."}));
     assert_eq!(messages[8], json!({"role": "assistant", "content": r#"{"answer": "Done."}"#}));
-    assert_eq!(messages[13], json!({"role": "user", "content": "Do it."}));
+    assert_eq!(messages[13], json!({"role": "user", "content": "Task: Do it."}));
     assert_eq!(request["response_format"]["type"], "json_schema");
     assert_eq!(request.get("tools"), None);
     let effect = agent.handle(says(r#"Well: {"tool":"write_file","arguments":{"content":"x","path":"y"}}"#));
