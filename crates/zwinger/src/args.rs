@@ -22,6 +22,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Call one tool and print its result as JSON
     Tool(Tool),
+    /// Show what holds on this machine, and why not more
+    Doctor(Doctor),
     /// Give a task to a model that works with the tools
     Ask(Ask),
 }
@@ -70,6 +72,18 @@ pub(crate) struct Ask {
     /// Write every request to the model and its answer to FILE, as JSON Lines
     #[arg(long, value_name = "FILE")]
     pub(crate) transcript: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    pub(crate) walls: Walls,
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print what would make more hold; nothing is run
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) fix: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

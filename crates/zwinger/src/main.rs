@@ -3,6 +3,7 @@
 mod agent;
 mod args;
 mod ask;
+mod doctor;
 mod model;
 mod run;
 mod terminal;
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
     match args::parse() {
         Command::Run(run) => run::run(&run),
         Command::Tool(tool) => tool::run(&tool),
+        Command::Doctor(doctor) => doctor::run(&doctor),
         Command::Ask(ask) => ask::run(&ask),
     }
 }

@@ -1,0 +1,153 @@
+//! `zwinger doctor`: what holds on this machine, and why not more.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+use zwinger_core::sandbox::{Backend, BackendError, Enforcement, Level, Session, SessionError, Surroundings};
+use zwinger_core::session::State;
+use zwinger_core::{escape, sandbox::Confinement};
+
+use crate::args::Doctor;
+use crate::model::probe;
+use crate::{BROKEN, complain};
+
+/// What was found; `--json` prints it as it is.
+#[derive(Serialize)]
+struct Findings {
+    version: &'static str,
+    /// What `--backend auto` takes; absent when nothing can be built.
+    auto: Option<Backend>,
+    enforcement: Option<Enforcement>,
+    /// Why nothing can be built.
+    error: Option<String>,
+    landlock_abi: u32,
+    workspace: String,
+    hidden: usize,
+    protected: usize,
+    state: Option<String>,
+    model: Option<String>,
+    /// What would make more hold; printed, never run.
+    remedies: Vec<String>,
+}
+
+pub(crate) fn run(arguments: &Doctor) -> ExitCode {
+    let confinement = match arguments.walls.confinement(None) {
+        Ok(confinement) => confinement,
+        Err(error) => {
+            complain(&error);
+            return BROKEN.into();
+        }
+    };
+    let findings = examine(&confinement, arguments.walls.backend);
+    if arguments.json {
+        match serde_json::to_string_pretty(&findings) {
+            Ok(text) => println!("{text}"),
+            Err(error) => {
+                complain(&error);
+                return BROKEN.into();
+            }
+        }
+    } else {
+        print!("{}", page(&findings, arguments.fix));
+    }
+    ExitCode::from(u8::from(!findings.enforcement.as_ref().is_some_and(holds_by_default)))
+}
+
+/// The default policy: files, network and system calls in full (DESIGN 6).
+fn holds_by_default(enforcement: &Enforcement) -> bool {
+    [&enforcement.files, &enforcement.network, &enforcement.syscalls].iter().all(|held| held.level == Level::Full)
+}
+
+fn examine(confinement: &Confinement, backend: Backend) -> Findings {
+    let around = Surroundings::of(confinement);
+    // The only honest answer is from walls that were really raised.
+    let raised = Session::open("/proc/self/exe".as_ref(), backend, confinement);
+    let enforcement = raised.as_ref().ok().map(|session| session.enforcement().clone());
+    let model = probe().found.map(|model| format!("{} {}", model.base_url(), escape::line(model.model())));
+    Findings {
+        version: env!("CARGO_PKG_VERSION"),
+        auto: raised.is_ok().then_some(backend),
+        remedies: remedies(raised.as_ref().err(), enforcement.as_ref(), around.landlock_abi),
+        error: raised.err().map(|error| error.to_string()),
+        enforcement,
+        landlock_abi: around.landlock_abi,
+        workspace: confinement.workspace().to_string_lossy().into_owned(),
+        hidden: around.scan.secrets.len(),
+        protected: around.scan.protected.len(),
+        state: State::default_path().ok().map(|path| path.to_string_lossy().into_owned()),
+        model,
+    }
+}
+
+fn remedies(error: Option<&SessionError>, enforcement: Option<&Enforcement>, landlock_abi: u32) -> Vec<String> {
+    let mut remedies = Vec::new();
+    if landlock_abi == 0 {
+        remedies
+            .push("Landlock: Linux 5.13 or newer, with landlock in the lsm= list of the kernel command line".into());
+    }
+    let exposed = matches!(error, Some(SessionError::Backend(BackendError::SecretsExposed { .. })));
+    let reasons = enforcement.map(|held| held.processes.reason.clone()).unwrap_or_default();
+    if exposed || reasons.contains("no user namespaces") {
+        remedies.push("user namespaces, whichever of these is set against them:".into());
+        remedies.extend(
+            [
+                "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0",
+                "sudo sysctl kernel.unprivileged_userns_clone=1",
+                "sudo sysctl user.max_user_namespaces=15000",
+            ]
+            .map(|command| format!("  {command}")),
+        );
+        remedies.push("in a container: run it with --security-opt seccomp=unconfined, or as a user of its own".into());
+    }
+    if reasons.contains("root is exempt") {
+        remedies.push("processes: run zwinger as an ordinary user".into());
+    }
+    remedies
+}
+
+fn page(findings: &Findings, fix: bool) -> String {
+    let mut page = String::new();
+    let mut line = |text: String| {
+        page.push_str(&text);
+        page.push('\n');
+    };
+    match (&findings.auto, &findings.enforcement) {
+        (Some(backend), Some(enforcement)) => {
+            line(format!("auto takes {backend}"));
+            line(format!("  {enforcement}"));
+            for (name, held) in enforcement.dimensions() {
+                if !held.reason.is_empty() {
+                    line(format!("  {name:<10} {}", escape::line(&held.reason)));
+                }
+            }
+        }
+        _ => line(escape::block(findings.error.as_deref().unwrap_or("no walls can be built here"))),
+    }
+    line(match findings.landlock_abi {
+        0 => "kernel     no Landlock".into(),
+        abi => format!("kernel     Landlock ABI {abi}"),
+    });
+    line(format!(
+        "workspace  {} · {} hidden, {} read-only",
+        escape::line(&findings.workspace),
+        findings.hidden,
+        findings.protected
+    ));
+    line(format!(
+        "state      {}",
+        escape::line(findings.state.as_deref().unwrap_or("nowhere: set HOME or XDG_STATE_HOME"))
+    ));
+    line(format!("model      {}", findings.model.as_deref().unwrap_or("none on localhost:11434 :8080 :1234 :8000")));
+    match (findings.remedies.is_empty(), fix) {
+        (true, true) => line("nothing to mend".into()),
+        (false, true) => {
+            line("what would help (nothing of it is run):".into());
+            for remedy in &findings.remedies {
+                line(format!("  {remedy}"));
+            }
+        }
+        (false, false) => line("zwinger doctor --fix prints what would help".into()),
+        (true, false) => {}
+    }
+    page
+}
