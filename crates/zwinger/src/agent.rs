@@ -11,6 +11,7 @@ mod native;
 mod prompt;
 mod repeats;
 mod shape;
+mod spaced;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -23,6 +24,7 @@ use serde_json::Value;
 use crate::model::{Message, ModelError, Reply, Request, excerpt};
 pub(crate) use driver::{Ending, Progress, drive};
 use repeats::{Repeats, Seen};
+pub(crate) use spaced::spaced;
 use turn::{Call, Turn};
 
 /// Requests to the model unless the person says otherwise.
@@ -43,7 +45,7 @@ pub(crate) struct ToolSpec {
     pub(crate) name: String,
     /// One or two sentences.
     pub(crate) description: String,
-    /// JSON Schema of an object. Its `required` is also the order in which a model is shown the parameters.
+    /// JSON Schema of an object, in the order in which a model is shown it.
     pub(crate) parameters: Value,
     /// How it is used; shown to models by [`Protocol::Json`].
     pub(crate) example: Example,
@@ -238,7 +240,7 @@ impl Agent {
                 }
                 self.messages.push(match self.task.protocol {
                     Protocol::Native => native::echo(reply, &calls),
-                    Protocol::Json => json::echo(&calls, &self.task.tools),
+                    Protocol::Json => json::echo(&calls),
                 });
                 self.queue = calls.into();
                 self.next()

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use serde_json::Value;
 use zwinger_core::{Call, Runtime, escape, tools};
 
-use crate::agent::{Agent, Ending, Example, Progress, Protocol, Task, ToolReply, ToolSpec, drive};
+use crate::agent::{Agent, Ending, Example, Progress, Protocol, Task, ToolReply, ToolSpec, drive, spaced};
 use crate::args::{Ask, ToolCalls};
-use crate::model::{Client, Endpoint, ModelError, Ordered, Probed, Secret, first_model, probe};
+use crate::model::{Client, Endpoint, ModelError, Probed, Secret, first_model, probe};
 use crate::{BROKEN, complain, tool};
 
 /// The task was not done.
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &Ask) -> ExitCode {
     let backend = runtime.backend();
     let mut show = |progress: Progress<'_>| match progress {
         Progress::Calling { name, arguments } => {
-            let arguments = Ordered::sorted_by(arguments, &[]).to_string();
+            let arguments = spaced(arguments);
             eprintln!("→ tool call: {}({})  [{backend}]", escape::line(name), escape::line(&arguments));
         }
         Progress::Called { reply, .. } if !reply.success => eprintln!("  {}", escape::line(last_line(&reply.text))),

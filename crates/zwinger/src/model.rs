@@ -6,18 +6,17 @@ mod client;
 mod decode;
 mod endpoint;
 mod error;
-mod ordered;
 mod probe;
 #[cfg(test)]
 mod tests;
 
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
+use serde_json::Value;
 
 pub(crate) use client::Client;
 pub(crate) use endpoint::{Endpoint, Secret};
 pub(crate) use error::{ModelError, excerpt};
-pub(crate) use ordered::Ordered;
 pub(crate) use probe::{Probed, first_model, probe};
 
 /// Something that answers requests; the agent loop knows no more of a model than this.
@@ -36,10 +35,10 @@ pub(crate) struct Request {
     pub(crate) messages: Vec<Message>,
     /// Function tools in OpenAI's form.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) tools: Vec<Ordered>,
+    pub(crate) tools: Vec<Value>,
     /// OpenAI's `response_format`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) response_format: Option<Ordered>,
+    pub(crate) response_format: Option<Value>,
     /// 0 to 2; left to the endpoint when absent, because some models refuse the key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) temperature: Option<f32>,

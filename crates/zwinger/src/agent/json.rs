@@ -2,11 +2,11 @@
 //! `{"answer": TEXT}`. The endpoint is asked to hold the model to it, the conversation begins with one worked
 //! example a tool, and an endpoint or model that adds text around the object is understood all the same.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::turn::{self, Call, Turn};
-use super::{Task, ToolSpec, native, prompt, shape};
-use crate::model::{Message, Ordered, Reply, Request};
+use super::{Task, ToolSpec, native, prompt, shape, spaced};
+use crate::model::{Message, Reply, Request};
 
 /// What a reply has to look like, as the model is told.
 pub(super) const FORM: &str =
@@ -32,53 +32,39 @@ pub(super) fn opening(task: &Task) -> Vec<Message> {
         let example = &tool.example;
         let said = |content| Message::Assistant { content, tool_calls: Vec::new() };
         messages.push(Message::User { content: format!("{TASK}{}", example.task) });
-        messages.push(said(call_text(&tool.name, shape::arguments(tool))));
+        messages.push(said(call_text(&tool.name, &example.arguments)));
         messages.push(Message::Tool { tool_call_id: format!("example{index:02}"), content: example.result.clone() });
-        messages.push(said(Ordered::object([("answer", example.answer.as_str().into())]).to_string()));
+        messages.push(said(spaced(&json!({"answer": example.answer}))));
     }
     messages.push(Message::User { content: format!("{TASK}{}", task.text) });
     messages
 }
 
-fn call_text(name: &str, arguments: Ordered) -> String {
-    Ordered::object([("tool", name.into()), ("arguments", arguments)]).to_string()
+fn call_text(name: &str, arguments: &Value) -> String {
+    spaced(&json!({"tool": name, "arguments": arguments}))
 }
 
 /// The next request.
 pub(super) fn request(messages: Vec<Message>, tools: &[ToolSpec]) -> Request {
-    let format = Ordered::object([
-        ("type", "json_schema".into()),
-        ("json_schema", Ordered::object([("name", "step".into()), ("strict", true.into()), ("schema", schema(tools))])),
-    ]);
+    let schema = json!({"name": "step", "strict": true, "schema": schema(tools)});
     Request {
         messages,
-        response_format: Some(format),
+        response_format: Some(json!({"type": "json_schema", "json_schema": schema})),
         temperature: Some(0.0),
         max_tokens: Some(MAX_TOKENS),
         ..Request::default()
     }
 }
 
-/// One object for each tool, or the final answer.
-fn schema(tools: &[ToolSpec]) -> Ordered {
+/// One object for each tool, or the final answer. The order of keys is that in which the model has to write them.
+fn schema(tools: &[ToolSpec]) -> Value {
     let call = |tool: &ToolSpec| {
-        let name = Ordered::object([("const", tool.name.as_str().into())]);
-        object([("tool", name), ("arguments", shape::shown_parameters(tool))])
+        let properties = json!({"tool": {"const": tool.name}, "arguments": shape::shown_parameters(tool)});
+        shape::object(&properties, &["tool", "arguments"])
     };
-    let text = Ordered::object([("type", "string".into()), ("maxLength", ANSWER_LENGTH.into())]);
-    let answer = object([("answer", text)]);
-    Ordered::object([("anyOf", Ordered::List(tools.iter().map(call).chain([answer]).collect()))])
-}
-
-/// An object that has all of these keys and no other.
-fn object<const N: usize>(properties: [(&str, Ordered); N]) -> Ordered {
-    let required = properties.iter().map(|(key, _)| Ordered::from(*key)).collect();
-    Ordered::object([
-        ("type", "object".into()),
-        ("properties", Ordered::object(properties)),
-        ("required", Ordered::List(required)),
-        ("additionalProperties", false.into()),
-    ])
+    let answer = json!({"answer": {"type": "string", "maxLength": ANSWER_LENGTH}});
+    let answer = shape::object(&answer, &["answer"]);
+    json!({"anyOf": tools.iter().map(call).chain([answer]).collect::<Vec<_>>()})
 }
 
 /// The first object in the text that is a call or an answer. Some servers turn such a text into `tool_calls`
@@ -108,19 +94,16 @@ fn step(object: &Value) -> Option<Turn> {
 }
 
 /// How the conversation remembers a call: in the form of the examples, whatever stood around it.
-pub(super) fn echo(calls: &[Call], tools: &[ToolSpec]) -> Message {
+pub(super) fn echo(calls: &[Call]) -> Message {
     let call = |call: &Call| {
         let arguments = call.arguments.clone().unwrap_or_else(|_| Value::Object(Map::new()));
-        let order = tools.iter().find(|tool| tool.name == call.name).map(shape::required).unwrap_or_default();
-        call_text(&call.name, Ordered::sorted_by(&arguments, &order))
+        call_text(&call.name, &arguments)
     };
     Message::Assistant { content: calls.iter().map(call).collect(), tool_calls: Vec::new() }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::super::tests::tools;
     use super::*;
 
@@ -199,7 +182,7 @@ mod tests {
     #[test]
     fn the_schema_keeps_its_order() {
         let first = r#"{"anyOf": [{"type": "object", "properties": {"tool": {"const": "read_file"}, "arguments": "#;
-        let schema = schema(&tools()).to_string();
+        let schema = spaced(&schema(&tools()));
         assert!(schema.starts_with(first), "{schema}");
         let last = r#"{"type": "object", "properties": {"answer": {"type": "string", "maxLength": 1000}}, "required": ["answer"], "additionalProperties": false}]}"#;
         assert!(schema.ends_with(last), "{schema}");

@@ -1,8 +1,10 @@
 //! Tool calls as the endpoint itself defines them: `tools`, `tool_calls`, role `tool`.
 
+use serde_json::{Value, json};
+
 use super::turn::{self, Call, Turn};
-use super::{Task, ToolSpec, prompt, shape};
-use crate::model::{Message, Ordered, Reply, Request, ToolCall};
+use super::{Task, ToolSpec, prompt};
+use crate::model::{Message, Reply, Request, ToolCall};
 
 const FORM: &str = "The answer was empty. Call a tool, or answer the task in words.";
 
@@ -17,13 +19,9 @@ pub(super) fn request(messages: Vec<Message>, tools: &[ToolSpec]) -> Request {
     Request { messages, tools: tools.iter().map(function).collect(), ..Request::default() }
 }
 
-fn function(tool: &ToolSpec) -> Ordered {
-    let function = Ordered::object([
-        ("name", tool.name.as_str().into()),
-        ("description", tool.description.as_str().into()),
-        ("parameters", shape::parameters(tool)),
-    ]);
-    Ordered::object([("type", "function".into()), ("function", function)])
+fn function(tool: &ToolSpec) -> Value {
+    let function = json!({"name": tool.name, "description": tool.description, "parameters": tool.parameters});
+    json!({"type": "function", "function": function})
 }
 
 /// Text without a call is the final answer.
@@ -64,8 +62,6 @@ fn spelling(said: &str, call: &Call) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn reply(content: &str, calls: &[(&str, &str)]) -> Reply {

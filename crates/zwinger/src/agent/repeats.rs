@@ -1,5 +1,7 @@
 //! Notices a model that tries the same failing call over and over.
 
+use serde_json::Value;
+
 use super::turn::Call;
 
 /// Failures of one call in a row, after which it is not run again.
@@ -24,7 +26,7 @@ pub(super) enum Seen {
 /// The last call, as long as it keeps failing. Any other call in between starts the count anew.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
-    last: Option<(String, String)>,
+    last: Option<(String, Result<Value, String>)>,
     failed: u32,
     warned: u32,
 }

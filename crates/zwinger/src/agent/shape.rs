@@ -1,9 +1,8 @@
-//! Schemas and arguments in the order in which a model is shown them.
+//! The schemas of tools as models are shown them.
 
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
 use super::ToolSpec;
-use crate::model::Ordered;
 
 /// The required parameters, most important first.
 pub(super) fn required(tool: &ToolSpec) -> Vec<&str> {
@@ -11,31 +10,18 @@ pub(super) fn required(tool: &ToolSpec) -> Vec<&str> {
     required.map(|names| names.iter().filter_map(Value::as_str).collect()).unwrap_or_default()
 }
 
-/// The schema of a tool's arguments, its properties in order: required ones first.
-pub(super) fn parameters(tool: &ToolSpec) -> Ordered {
-    schema(tool, |_| true)
-}
-
-/// As [`parameters`], but only what is required or stands in the example: a small model fills in whatever is offered.
-pub(super) fn shown_parameters(tool: &ToolSpec) -> Ordered {
+/// The schema of a tool's arguments, but only what is required or stands in the example: a small model fills in whatever it
+/// is offered.
+pub(super) fn shown_parameters(tool: &ToolSpec) -> Value {
     let required = required(tool);
-    schema(tool, |name| required.contains(&name) || tool.example.arguments.get(name).is_some())
-}
-
-fn schema(tool: &ToolSpec, offered: impl Fn(&str) -> bool) -> Ordered {
-    let mut properties = tool.parameters.get("properties").cloned().unwrap_or_else(|| Value::Object(Map::new()));
+    let mut properties = tool.parameters.get("properties").cloned().unwrap_or_else(|| json!({}));
     if let Some(properties) = properties.as_object_mut() {
-        properties.retain(|name, _| offered(name));
+        properties.retain(|name, _| required.contains(&name.as_str()) || tool.example.arguments.get(name).is_some());
     }
-    Ordered::object([
-        ("type", "object".into()),
-        ("properties", Ordered::sorted_by(&properties, &required(tool))),
-        ("required", Ordered::List(required(tool).into_iter().map(Ordered::from).collect())),
-        ("additionalProperties", false.into()),
-    ])
+    object(&properties, &required)
 }
 
-/// The arguments of a tool's example.
-pub(super) fn arguments(tool: &ToolSpec) -> Ordered {
-    Ordered::sorted_by(&tool.example.arguments, &required(tool))
+/// An object that has no other keys than these.
+pub(super) fn object(properties: &Value, required: &[&str]) -> Value {
+    json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
 }

@@ -31,7 +31,7 @@ pub(super) fn tools() -> Vec<ToolSpec> {
             "Writes a file.",
             json!({"type": "object", "required": ["path", "content"],
             "properties": {"content": string, "path": string}}),
-            json!({"content": "milk", "path": "todo.txt"}),
+            json!({"path": "todo.txt", "content": "milk"}),
         ),
         tool("get_time", "Tells the time.", json!({"type": "object"}), json!({})),
     ]

@@ -25,12 +25,8 @@ pub(super) struct Call {
 
 impl Call {
     /// Equal for calls that would do the same: the order of keys and white space do not matter.
-    pub(super) fn identity(&self) -> (String, String) {
-        let arguments = match &self.arguments {
-            Ok(arguments) => arguments.to_string(),
-            Err(problem) => problem.clone(),
-        };
-        (self.name.clone(), arguments)
+    pub(super) fn identity(&self) -> (String, Result<Value, String>) {
+        (self.name.clone(), self.arguments.clone())
     }
 }
 

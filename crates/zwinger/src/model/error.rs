@@ -1,6 +1,6 @@
 //! Why a model gave no answer, in words for the person.
 
-use std::fmt::Write;
+use zwinger_core::escape;
 
 /// Characters of a server's own text that an error shows.
 const EXCERPT: usize = 300;
@@ -63,22 +63,8 @@ pub(crate) fn excerpt(body: &[u8]) -> String {
     // Four bytes a character at most, so what is not looked at would not be shown.
     let body = body.trim_ascii();
     let text = String::from_utf8_lossy(body.get(..EXCERPT * 4).unwrap_or(body));
-    let mut shown = String::new();
-    for character in text.chars().take(EXCERPT) {
-        if character.is_control() || is_invisible(character) {
-            // Writing to a String cannot fail.
-            let _ = write!(shown, "{}", character.escape_default());
-        } else {
-            shown.push(character);
-        }
-    }
+    let shown = escape::line(&text.chars().take(EXCERPT).collect::<String>());
     if shown.is_empty() { "(empty)".to_owned() } else { shown }
-}
-
-/// Bidirectional controls, zero-width characters, line separators, tags.
-fn is_invisible(character: char) -> bool {
-    matches!(character, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// The error for a status that is not 2xx. `model` is empty when none was asked; `location` is the header of that name.
@@ -110,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_body_is_shown_cut_and_harmless() {
-        assert_eq!(excerpt(b" \x1b[2Jhi\nthere\x07 "), r"\u{1b}[2Jhi\nthere\u{7}");
+        assert_eq!(excerpt(b" \x1b[2Jhi\nthere\x07 "), r"\e[2Jhi\nthere\u{7}");
         assert_eq!(excerpt("a\u{202e}b\u{200b}ä".as_bytes()), r"a\u{202e}b\u{200b}ä");
         assert_eq!(excerpt(b"\xff\xfe"), "\u{fffd}\u{fffd}");
         assert_eq!(excerpt("ä".repeat(1000).as_bytes()).chars().count(), 300);
