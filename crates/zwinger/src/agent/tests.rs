@@ -23,17 +23,17 @@ pub(super) fn tools() -> Vec<ToolSpec> {
             "read_file",
             "Reads a file.",
             json!({"type": "object", "required": ["path"],
-            "properties": {"limit": {"type": "integer"}, "path": string}}),
+            "properties": {"path": string, "limit": {"type": "integer"}}}),
             json!({"path": "README.md"}),
         ),
         tool(
             "write_file",
             "Writes a file.",
             json!({"type": "object", "required": ["path", "content"],
-            "properties": {"content": string, "path": string}}),
+            "properties": {"path": string, "content": string}}),
             json!({"path": "todo.txt", "content": "milk"}),
         ),
-        tool("get_time", "Tells the time.", json!({"type": "object"}), json!({})),
+        tool("get_time", "Tells the time.", json!({"type": "object", "properties": {}}), json!({})),
     ]
 }
 
@@ -99,7 +99,7 @@ fn native_from_task_to_answer() {
 }
 
 #[test]
-fn parameters_are_shown_required_first() {
+fn parameters_keep_their_order() {
     let Effect::AskModel(request) = agent(1).handle(Event::Start) else { panic!("asks no model") };
     let wire = serde_json::to_string(&request.tools).unwrap();
     assert!(wire.contains(r#""properties":{"path":{"type":"string"},"content""#), "{wire}");
@@ -273,7 +273,7 @@ fn json_from_task_to_answer() {
     assert_eq!(messages[13], json!({"role": "user", "content": "Task: Do it."}));
     assert_eq!(request["response_format"]["type"], "json_schema");
     assert_eq!(request.get("tools"), None);
-    let effect = agent.handle(says(r#"Well: {"tool":"write_file","arguments":{"content":"x","path":"y"}}"#));
+    let effect = agent.handle(says(r#"Well: {"tool":"write_file","arguments":{"path":"y","content":"x"}}"#));
     assert_eq!(ran(effect), ("call00001".to_owned(), "write_file".to_owned(), json!({"path": "y", "content": "x"})));
     let request = asked(agent.handle(finished("Wrote y.", true)));
     let written = r#"{"tool": "write_file", "arguments": {"path": "y", "content": "x"}}"#;
