@@ -13,20 +13,20 @@ use crate::executor::wire::Present;
 pub struct WorkspacePath(PathBuf);
 
 impl WorkspacePath {
-    /// Takes a relative path, or an absolute one inside `workspace` (its canonical root).
+    /// Takes a relative path, or an absolute one inside the workspace by any of its names in `roots`.
     ///
     /// # Errors
     /// For the model: what is wrong with the path.
-    pub fn parse(text: &str, workspace: &Path) -> Result<Self, Invalid> {
+    pub fn parse(text: &str, roots: &[&Path]) -> Result<Self, Invalid> {
         if text.is_empty() || text.contains('\0') {
             return Err(Invalid::Path(format!("{text:?} is not a path; give one relative to the workspace")));
         }
         let path = Path::new(text);
-        let relative = match path.strip_prefix(workspace) {
-            Ok(inside) if inside.as_os_str().is_empty() => Path::new("."),
-            Ok(inside) => inside,
-            Err(_) if path.is_absolute() => return Err(outside(text)),
-            Err(_) => path,
+        let relative = match roots.iter().find_map(|root| path.strip_prefix(root).ok()) {
+            Some(inside) if inside.as_os_str().is_empty() => Path::new("."),
+            Some(inside) => inside,
+            None if path.is_absolute() => return Err(outside(text)),
+            None => path,
         };
         // A link may make a path that counts to zero leave all the same; that one the kernel refuses.
         let mut depth = 0_i64;
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<PathBuf, Invalid> {
-        WorkspacePath::parse(text, Path::new("/work")).map(|path| path.0)
+        WorkspacePath::parse(text, &[Path::new("/work"), Path::new("/link")]).map(|path| path.0)
     }
 
     #[test]
@@ -147,6 +147,7 @@ mod tests {
         assert_eq!(parse("a/b").unwrap(), Path::new("a/b"));
         assert_eq!(parse("/work/a/b").unwrap(), Path::new("a/b"));
         assert_eq!(parse("/work").unwrap(), Path::new("."));
+        assert_eq!(parse("/link/a").unwrap(), Path::new("a"));
         assert_eq!(parse("a/../b").unwrap(), Path::new("a/../b"));
         assert_eq!(parse("..%2fx").unwrap(), Path::new("..%2fx"));
     }

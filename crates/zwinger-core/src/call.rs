@@ -27,11 +27,11 @@ impl Call {
         Self { tool: tool.into(), arguments }
     }
 
-    /// To an action, strictly: an unknown tool, an unknown or missing argument or a value of another kind is refused.
+    /// To an action of the workspace with these names, strictly: an unknown tool, an unknown or missing argument or a value of another kind is refused.
     ///
     /// # Errors
     /// For the model: what is wrong and what the tool takes.
-    pub fn decode(&self, workspace: &Path) -> Result<Action, Invalid> {
+    pub fn decode(&self, roots: &[&Path]) -> Result<Action, Invalid> {
         let Some(tool) = tools::find(&self.tool) else {
             let known: Vec<_> = tools::ALL.iter().map(|tool| tool.name).collect();
             return Err(Invalid::Arguments(format!(
@@ -55,7 +55,7 @@ impl Call {
         if let Some(unknown) = values.keys().find(|key| !tool.parameters.iter().any(|known| known.name == **key)) {
             return Err(Invalid::Arguments(format!("unknown argument {:?}; {}", escape::line(unknown), tool.takes())));
         }
-        (tool.decode)(&Arguments { tool, values, workspace })
+        (tool.decode)(&Arguments { tool, values, roots })
     }
 }
 
@@ -64,7 +64,7 @@ impl Call {
 pub struct Arguments<'a> {
     tool: &'static tools::Tool,
     values: &'a Map<String, Value>,
-    workspace: &'a Path,
+    roots: &'a [&'a Path],
 }
 
 impl Arguments<'_> {
@@ -101,7 +101,7 @@ impl Arguments<'_> {
     /// # Errors
     /// As [`WorkspacePath::parse`].
     pub fn path(&self, name: &str) -> Result<WorkspacePath, Invalid> {
-        WorkspacePath::parse(self.text(name)?, self.workspace)
+        WorkspacePath::parse(self.text(name)?, self.roots)
     }
 
     /// A path beneath the workspace; the workspace itself when absent.
@@ -109,7 +109,7 @@ impl Arguments<'_> {
     /// # Errors
     /// As [`WorkspacePath::parse`].
     pub fn path_or_workspace(&self, name: &str) -> Result<WorkspacePath, Invalid> {
-        WorkspacePath::parse(self.optional_text(name)?.unwrap_or("."), self.workspace)
+        WorkspacePath::parse(self.optional_text(name)?.unwrap_or("."), self.roots)
     }
 
     /// A whole number within bounds, or `default` when absent.

@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn the_table() {
-        let path = WorkspacePath::parse("a", Path::new("/work")).unwrap();
+        let path = WorkspacePath::parse("a", &[Path::new("/work")]).unwrap();
         let effects = [
             Effect::Read(path.clone()),
             Effect::Clock,
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn the_strictest_effect_decides_and_none_is_denied() {
-        let path = WorkspacePath::parse("a", Path::new("/work")).unwrap();
+        let path = WorkspacePath::parse("a", &[Path::new("/work")]).unwrap();
         let both = [Effect::Read(path), Effect::Execute("sudo id".into())];
         assert_eq!(judge(&both).judgement, Judgement::Deny);
         assert_eq!(judge(&[]).judgement, Judgement::Deny);

@@ -102,7 +102,7 @@ impl Runtime {
 
     /// Decodes, and looks at what a write would replace: a path that leads outside is refused before anyone is asked.
     fn prepare(&self, call: &Call) -> Result<Action, Invalid> {
-        let mut action = call.decode(self.executor.confinement().workspace())?;
+        let mut action = call.decode(&self.executor.confinement().workspace_names())?;
         if let Action::Write { path, before, .. } = &mut action {
             let present = self.executor.inspect(path.as_ref());
             *before = present.map_err(|failed| Invalid::Path(format!("{path} {failed}")))?;

@@ -110,7 +110,7 @@ mod tests {
     fn the_examples_are_calls_of_their_tools() {
         for tool in ALL {
             let arguments = serde_json::from_str(tool.example.arguments).unwrap();
-            let action = Call::new(tool.name, arguments).decode(Path::new("/work")).unwrap();
+            let action = Call::new(tool.name, arguments).decode(&[Path::new("/work")]).unwrap();
             assert_eq!(action.tool(), tool.name);
         }
     }
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn decoding_is_strict() {
         let decode = |tool: &str, arguments: Value| {
-            Call::new(tool, arguments).decode(Path::new("/work")).unwrap_err().to_string()
+            Call::new(tool, arguments).decode(&[Path::new("/work")]).unwrap_err().to_string()
         };
         insta::assert_snapshot!(
             [

@@ -1,7 +1,7 @@
 //! What builds the walls. An enum, so that every place which must know a backend is found by the compiler.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -102,6 +102,8 @@ impl Surroundings {
             root_caller: rustix::process::geteuid().is_root(),
             no_namespaces: None,
             landlock_abi: walls::landlock_abi(),
+            top: directories(Path::new("/")),
+            open_system: Vec::new(),
             scan: Scan::of(confinement.workspace()),
             temporary: None,
         }
@@ -120,6 +122,23 @@ impl Surroundings {
         if let Some(secret) = confinement.hidden(&self.scan).into_iter().next() {
             return Err(BackendError::SecretsExposed { secret, reason });
         }
-        Ok(Self { no_namespaces: Some(reason), temporary: Some(temporary.to_owned()), ..self.clone() })
+        let open_system = plan::open_system(&|directory| entries(directory, |_| true));
+        let temporary = Some(temporary.to_owned());
+        Ok(Self { no_namespaces: Some(reason), temporary, open_system, ..self.clone() })
     }
+}
+
+fn directories(parent: &Path) -> Vec<HostPath> {
+    entries(parent, |kind| kind.is_dir()).into_iter().map(HostPath::from).collect()
+}
+
+/// The entries that are no links: a rule or a mount on a link is one on what it leads to.
+fn entries(directory: &Path, wanted: impl Fn(std::fs::FileType) -> bool) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut found: Vec<_> = entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink() && wanted(kind)))
+        .map(|entry| entry.path())
+        .collect();
+    found.sort();
+    found
 }

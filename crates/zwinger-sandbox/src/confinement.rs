@@ -49,6 +49,8 @@ impl Default for Limits {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confinement {
     workspace: HostPath,
+    /// As the person named it, absolute; differs where that goes through a link.
+    named: HostPath,
     home: Option<HostPath>,
     /// Readable besides the workspace and the system.
     pub(crate) read: Vec<HostPath>,
@@ -97,6 +99,7 @@ impl Confinement {
         }
         Ok(Self {
             workspace: workspace.into(),
+            named: std::path::absolute(root).map_err(unusable)?.into(),
             home: home.map(HostPath::from),
             read: Vec::new(),
             write: Vec::new(),
@@ -112,6 +115,11 @@ impl Confinement {
         &self.workspace
     }
 
+    /// The names that absolute paths of the workspace may begin with: the canonical root, and the person's own.
+    pub fn workspace_names(&self) -> [&Path; 2] {
+        [&self.workspace, &self.named]
+    }
+
     /// The canonical home directory, of which only an allow-list stays visible.
     pub fn home(&self) -> Option<&Path> {
         self.home.as_deref()
@@ -120,6 +128,11 @@ impl Confinement {
     /// Everything that can be written: the workspace and what was granted besides.
     pub fn writable(&self) -> impl Iterator<Item = &Path> {
         std::iter::once(&self.workspace).chain(&self.write).map(|path| &**path)
+    }
+
+    /// Everything that is granted: what can be written and what can be read besides.
+    pub(crate) fn granted(&self) -> impl Iterator<Item = &Path> {
+        self.writable().chain(self.read.iter().map(|path| &**path))
     }
 
     /// What the network may be.
@@ -185,6 +198,7 @@ impl Confinement {
         };
         Self {
             workspace: self.workspace.clone(),
+            named: self.named.clone(),
             home: self.home.clone(),
             read: both(&self.read, &other.read),
             write: both(&self.write, &other.write),

@@ -16,6 +16,7 @@ use rustix::process::{DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
+use crate::supervisor;
 use crate::sys::{self, Cloned};
 use crate::walls::{self, OwnIds, WallError, mounts};
 
@@ -144,8 +145,8 @@ impl Keeper {
 
     fn raise(&mut self) -> Result<(), WallError> {
         let own_ids = OwnIds::read();
-        sys::unshare(walls::namespaces(&self.plan)).map_err(WallError::at("enter new namespaces"))?;
         if let Some(mounts) = &self.plan.mounts {
+            sys::unshare(walls::namespaces(&self.plan)).map_err(WallError::at("enter new namespaces"))?;
             if self.plan.root_caller {
                 self.wait_for_maps().map_err(WallError::at("map the ids"))?;
             } else {
@@ -156,6 +157,8 @@ impl Keeper {
         }
         rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
             .map_err(WallError::at("set not dumpable"))?;
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+            .map_err(WallError::at("adopt orphans"))?;
         // The old working directory lies outside the new mounts.
         rustix::process::chdir(&*self.plan.workspace).map_err(WallError::at("enter the workspace"))
     }
@@ -188,6 +191,10 @@ impl Keeper {
         if let Some((pid, _)) = self.executor.take() {
             let _ = rustix::process::kill_process(pid, Signal::KILL);
             let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
+            // Where no process namespace ended with the executor, its commands are ours now.
+            if self.plan.mounts.is_none() {
+                supervisor::sweep();
+            }
         }
     }
 
@@ -218,7 +225,9 @@ impl Keeper {
             if self.plan.mounts.is_some() {
                 mounts::fresh_proc()?;
             }
-            walls::drop_capabilities(&self.plan)?;
+            if self.plan.seal.is_some() {
+                walls::drop_capabilities(&self.plan)?;
+            }
             rustix::stdio::dup2_stdin(stdin).map_err(WallError::at("connect stdin"))?;
             rustix::stdio::dup2_stdout(stdout).map_err(WallError::at("connect stdout"))
         };

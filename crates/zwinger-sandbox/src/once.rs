@@ -160,8 +160,11 @@ fn inside(plan: &Plan, command: &Command, own_ids: OwnIds, socket: &OwnedFd) -> 
 }
 
 fn raise(plan: &Plan, own_ids: OwnIds, socket: &OwnedFd) -> Result<(), WallError> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(WallError::at("tie the child to zwinger"))?;
+    if plan.mounts.is_some() {
+        // Without a process namespace our end would not be the command's: then the socket tells us of the host's.
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+            .map_err(WallError::at("tie the child to zwinger"))?;
+    }
     sys::close_on_exec_above_2().map_err(WallError::at("close inherited descriptors"))?;
     sys::reset_signals();
     if let Some(mounts) = &plan.mounts {

@@ -37,6 +37,9 @@ const SYSTEM_HIDDEN: [&str; 11] = [
     "/etc/security/opasswd",
 ];
 
+/// Directories at the top of the tree that have a cover of their own.
+const APART: [&str; 4] = ["/tmp", "/run", "/sys", "/dev"];
+
 /// Masked in the fresh /proc: they speak of the whole machine (the list of container engines).
 pub(crate) const PROC_HIDDEN: [&str; 9] = [
     "/proc/acpi",
@@ -114,6 +117,8 @@ pub struct Seal {
     pub file_tools: Vec<Rule>,
     /// Whether socket(2) works at all; without a network namespace, off means no sockets.
     pub sockets: bool,
+    /// Whether it makes sockets of the machine itself. Landlock does not hold connecting to a path, so only mounts permit it.
+    pub unix_sockets: bool,
 }
 
 /// Everything that raising the walls needs, for another process of ours to perform.
@@ -149,6 +154,10 @@ pub struct Surroundings {
     pub no_namespaces: Option<String>,
     /// The Landlock ABI of the kernel; 0 is none.
     pub landlock_abi: u32,
+    /// The directories at the top of this machine's tree.
+    pub top: Vec<HostPath>,
+    /// What of the system is readable where nothing can be covered: the system directories, taken apart around secrets.
+    pub open_system: Vec<HostPath>,
     /// What of the workspace is to be hidden or kept as it is.
     pub scan: Scan,
     /// A private directory of the session for temporary files, used where /tmp cannot be private.
@@ -196,6 +205,7 @@ pub(crate) fn landlock(confinement: &Confinement, around: &Surroundings) -> Plan
                 // The serving threads look at their own /proc/self and reopen nothing else.
             ],
             sockets: private_network || confinement.network() == Network::On,
+            unix_sockets: around.namespaces(),
         }),
         environment: environment::inside(around.environment.clone(), tmpdir),
         // RLIMIT_NPROC is counted per user namespace, and not at all for real root (facts: INIT_USER is exempt).
@@ -221,8 +231,28 @@ fn toolchains(confinement: &Confinement, around: &Surroundings) -> Vec<HostPath>
         .map(HostPath::from)
         .collect();
     toolchains.sort();
-    toolchains.dedup();
-    toolchains
+    // Sorted, a directory stands before everything below it, which it already shows.
+    let mut tops: Vec<HostPath> = Vec::new();
+    for toolchain in toolchains {
+        if tops.last().is_none_or(|top| !toolchain.starts_with(top)) {
+            tops.push(toolchain);
+        }
+    }
+    tops
+}
+
+/// The system directories without what is hidden in them, by `children`: the entries of a directory that are no links.
+pub(crate) fn open_system(children: &dyn Fn(&Path) -> Vec<PathBuf>) -> Vec<HostPath> {
+    let mut open: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
+    let mut found = Vec::new();
+    while let Some(path) = open.pop() {
+        if !SYSTEM_HIDDEN.iter().any(|hidden| Path::new(hidden).starts_with(&path)) {
+            found.push(path.into());
+        } else if !SYSTEM_HIDDEN.iter().any(|hidden| Path::new(hidden) == path) {
+            open.extend(children(&path));
+        }
+    }
+    found
 }
 
 fn in_system(path: &Path) -> bool {
@@ -235,14 +265,21 @@ fn holds(dir: &Path, inner: Option<&Path>) -> bool {
 
 fn mounts(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPath]) -> Mounts {
     let memory = |at: &Path, writable, mode| MemoryMount { at: at.into(), writable, mode };
-    let mut empty = vec![
+    // Landlock lets nothing be read beneath the rest of the tree; covered, it has no socket to connect to and no file whose mode
+    // or times could be changed either.
+    let rest =
+        around.top.iter().filter(|top| !APART.iter().chain(&SYSTEM).any(|kept| Path::new(kept).starts_with(top)));
+    let mut empty: Vec<_> = rest.map(|top| memory(top, false, 0o755)).collect();
+    empty.extend([
         memory(Path::new("/tmp"), true, 0o1777),
         memory(Path::new("/var/tmp"), true, 0o1777),
         memory(Path::new("/run"), false, 0o755),
         memory(Path::new("/sys"), false, 0o755),
         memory(Path::new("/dev"), false, 0o755),
-    ];
+    ]);
     empty.extend(confinement.home().map(|home| memory(home, false, 0o755)));
+    // What is granted as a whole needs no cover, whose end as read-only would be its own.
+    empty.retain(|cover| !confinement.granted().any(|granted| granted == &*cover.at));
     let read_only = |path: &HostPath| Bind { path: path.clone(), writable: false };
     let read_write = |path: &HostPath| Bind { path: path.clone(), writable: true };
     let mut binds: Vec<Bind> = DEVICES.iter().map(|device| Bind { path: (*device).into(), writable: true }).collect();
@@ -268,7 +305,10 @@ fn mounts(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPa
 fn rules(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPath]) -> Vec<Rule> {
     let read = |path: HostPath| Rule { path, rights: Rights::Read };
     let write = |path: HostPath| Rule { path, rights: Rights::Write };
-    let mut rules: Vec<Rule> = SYSTEM.iter().map(|path| read((*path).into())).collect();
+    let mut rules: Vec<Rule> = match around.namespaces() {
+        true => SYSTEM.iter().map(|path| read((*path).into())).collect(),
+        false => around.open_system.iter().cloned().map(read).collect(),
+    };
     rules.push(read("/sys/devices/system/cpu".into()));
     if confinement.network() == Network::On {
         rules.push(read("/run/systemd/resolve".into()));
@@ -293,6 +333,11 @@ fn enforcement(confinement: &Confinement, around: &Surroundings) -> Enforcement 
     let files = match around.landlock_abi {
         0 => Held::none("the kernel has no Landlock"),
         1 | 2 => Held::partial(format!("Landlock ABI {}: truncation is not held", around.landlock_abi)),
+        _ if !around.namespaces() => {
+            // Nothing can be read or written, so it is full; what Landlock leaves open has to be said.
+            let open = "modes, owners and times of the caller's files outside can be changed";
+            Held { reason: format!("{no_namespaces}: {open}"), ..Held::full() }
+        }
         _ => Held::full(),
     };
     let network = match (confinement.network(), around.namespaces()) {

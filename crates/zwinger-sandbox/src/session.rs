@@ -34,8 +34,6 @@ pub enum SessionError {
 #[derive(Debug)]
 pub struct ExecutorLink {
     streams: Option<(OwnedFd, OwnedFd)>,
-    /// The process, where there is no keeper to end it.
-    child: Option<Child>,
 }
 
 impl ExecutorLink {
@@ -49,20 +47,11 @@ impl ExecutorLink {
     }
 }
 
-impl Drop for ExecutorLink {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
 /// Open walls. Dropping them ends everything inside.
 #[derive(Debug)]
 pub struct Session {
-    program: PathBuf,
     plan: Plan,
+    /// The process that holds the walls, and our end of its socket; gone only while this is dropped.
     keeper: Option<(Child, OwnedFd)>,
     _temporary: Option<TemporaryDirectory>,
 }
@@ -77,26 +66,17 @@ impl Session {
         let around = Surroundings::of(confinement);
         backend.probe(&around)?;
         let plan = backend.plan(confinement, &around);
-        if plan.seal.is_none() {
-            return Ok(Self { program: program.to_owned(), plan, keeper: None, _temporary: None });
-        }
-        match start_keeper(program, &plan)? {
+        let reason = match start_keeper(program, &plan)? {
             Raised::Yes(child, socket) => {
-                Ok(Self { program: program.to_owned(), plan, keeper: Some((child, socket)), _temporary: None })
+                return Ok(Self { plan, keeper: Some((child, socket)), _temporary: None });
             }
-            Raised::NotPermitted(reason) => {
-                let temporary = TemporaryDirectory::create()?;
-                let plan = backend.plan(confinement, &around.without_namespaces(reason, confinement, &temporary.0)?);
-                match start_keeper(program, &plan)? {
-                    Raised::Yes(child, socket) => Ok(Self {
-                        program: program.to_owned(),
-                        plan,
-                        keeper: Some((child, socket)),
-                        _temporary: Some(temporary),
-                    }),
-                    Raised::NotPermitted(text) => Err(SessionError::Walls(text)),
-                }
-            }
+            Raised::NotPermitted(reason) => reason,
+        };
+        let temporary = TemporaryDirectory::create()?;
+        let plan = backend.plan(confinement, &around.without_namespaces(reason, confinement, &temporary.0)?);
+        match start_keeper(program, &plan)? {
+            Raised::Yes(child, socket) => Ok(Self { plan, keeper: Some((child, socket)), _temporary: Some(temporary) }),
+            Raised::NotPermitted(text) => Err(SessionError::Walls(text)),
         }
     }
 
@@ -115,32 +95,18 @@ impl Session {
     /// # Errors
     /// When the process cannot be started.
     pub fn start_executor(&mut self) -> Result<ExecutorLink, SessionError> {
-        let Some((_, socket)) = &self.keeper else { return self.start_without_walls() };
+        let gone = || SessionError::Walls("the keeper is gone".into());
+        let (_, socket) = self.keeper.as_ref().ok_or_else(gone)?;
         keeper::send(socket.as_fd(), &Order::Start, &[])?;
         match keeper::receive::<Report>(socket.as_fd())? {
             Some((Report::Started, fds)) => {
                 let [requests, responses] = <[OwnedFd; 2]>::try_from(fds)
                     .map_err(|_| SessionError::Walls("the keeper sent no pipes".into()))?;
-                Ok(ExecutorLink { streams: Some((requests, responses)), child: None })
+                Ok(ExecutorLink { streams: Some((requests, responses)) })
             }
             Some((Report::Failed { text, .. }, _)) => Err(SessionError::Walls(text)),
-            _ => Err(SessionError::Walls("the keeper is gone".into())),
+            _ => Err(gone()),
         }
-    }
-
-    fn start_without_walls(&self) -> Result<ExecutorLink, SessionError> {
-        let mut child = Command::new(&self.program)
-            .arg0(crate::EXECUTOR)
-            .env_clear()
-            .envs(self.plan.environment.iter().map(|(name, value)| (name, value)))
-            .current_dir(&*self.plan.workspace)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let (Some(requests), Some(responses)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(SessionError::Walls("the executor has no pipes".into()));
-        };
-        Ok(ExecutorLink { streams: Some((requests.into(), responses.into())), child: Some(child) })
     }
 }
 

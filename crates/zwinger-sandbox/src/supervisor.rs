@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{CWD, Mode, OFlags};
-use rustix::process::{Pid, PidfdFlags, Resource, Signal};
+use rustix::process::{Pid, PidfdFlags, Resource, Signal, WaitOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::capture::{Capture, Captured};
@@ -322,6 +322,19 @@ struct Ready {
     status: bool,
     cancel: bool,
     pipes: Vec<usize>,
+}
+
+/// Kills everything below this process, which is the subreaper of all of it, until wait(2) says that nothing is left.
+pub(crate) fn sweep() {
+    loop {
+        for pid in descendants(rustix::process::getpid()) {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        match rustix::process::wait(WaitOptions::empty()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
 }
 
 /// Every process below `top`, by /proc/PID/task/TID/children (proc(5)).

@@ -151,7 +151,7 @@ pub(crate) fn drop_capabilities(plan: &Plan) -> Result<(), WallError> {
 /// Landlock, seccomp and not dumpable, on a process that has one thread.
 pub fn seal(seal: &Seal) -> Result<(), WallError> {
     ruleset::restrict(&seal.rules, ruleset::Scoped::Yes)?;
-    seccomp::install(seal.sockets)?;
+    seccomp::install(seal.sockets, seal.unix_sockets)?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(WallError::at("set not dumpable"))
 }
 

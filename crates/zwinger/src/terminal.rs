@@ -64,8 +64,12 @@ fn open_terminal() -> io::Result<File> {
 }
 
 fn ask(mut terminal: File, question: &Question) -> io::Result<Decision> {
-    write!(terminal, "{}  [y] once  [a] {} for this session  [n] no: ", page(question), question.scope)?;
-    let answer = keys(&terminal)?;
+    let answer = {
+        // Before the question is shown, so that an early interrupt is an answer too.
+        let _raw = RawMode::enter(&terminal)?;
+        write!(&terminal, "{}  [y] once  [a] {} for this session  [n] no: ", page(question), question.scope)?;
+        keys(&terminal)?
+    };
     let said = match &answer {
         Decision::Once => "yes, once",
         Decision::Session => "yes, for this session",
@@ -88,7 +92,6 @@ fn page(question: &Question) -> String {
 
 /// Reads keys until one of them is an answer. What was typed before the question was there never answers it.
 fn keys(terminal: &File) -> io::Result<Decision> {
-    let _raw = RawMode::enter(terminal)?;
     rustix::termios::tcflush(terminal, QueueSelector::IFlush)?;
     let mut key = [0_u8];
     let mut input = terminal;

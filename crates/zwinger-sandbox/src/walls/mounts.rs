@@ -96,7 +96,8 @@ fn open_clone(path: &Path, flags: OpenTreeFlags) -> io::Result<OwnedFd> {
 }
 
 fn mount_memory(memory: &MemoryMount) -> Result<(), WallError> {
-    if !memory.at.is_dir() {
+    // As in `place`, a directory can only be made in a file system in memory.
+    if !memory.at.is_dir() && std::fs::create_dir_all(&memory.at).is_err() {
         return Ok(());
     }
     let mode = format!("{:o}", memory.mode);

@@ -61,11 +61,11 @@ const REFUSED: [i64; 36] = [
     libc::SYS_syslog,
 ];
 
-pub(crate) fn install(sockets: bool) -> Result<(), WallError> {
+pub(crate) fn install(sockets: bool, unix_sockets: bool) -> Result<(), WallError> {
     let filters = || -> Result<[BpfProgram; 2], seccompiler::Error> {
         let absent = ABSENT.into_iter().map(|call| (call, Vec::new())).collect();
         let absent = program(absent, libc::ENOSYS)?;
-        let refused = program(refused(sockets)?, libc::EPERM)?;
+        let refused = program(refused(sockets, unix_sockets)?, libc::EPERM)?;
         Ok([absent, refused])
     };
     let fail = |error: seccompiler::Error| WallError::at("seccomp")(io::Error::other(error));
@@ -75,7 +75,7 @@ pub(crate) fn install(sockets: bool) -> Result<(), WallError> {
     Ok(())
 }
 
-fn refused(sockets: bool) -> Result<Rules, seccompiler::Error> {
+fn refused(sockets: bool, unix_sockets: bool) -> Result<Rules, seccompiler::Error> {
     let mut rules: Rules = REFUSED.into_iter().map(|call| (call, Vec::new())).collect();
     let namespaces = || {
         (0..64)
@@ -96,6 +96,10 @@ fn refused(sockets: bool) -> Result<Rules, seccompiler::Error> {
     rules.insert(libc::SYS_ioctl, injects);
     if !sockets {
         rules.insert(libc::SYS_socket, Vec::new());
+    } else if !unix_sockets {
+        // The kernel takes the family as an int.
+        let family = libc::AF_UNIX.cast_unsigned().into();
+        rules.insert(libc::SYS_socket, vec![when(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, family)?]);
     }
     Ok(rules)
 }

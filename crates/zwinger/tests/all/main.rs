@@ -1,0 +1,23 @@
+//! The whole of zwinger from outside: its binary, its library, and a live executor without the library in between.
+//!
+//! A name that begins with a case id (`a01_`, `i08_`) is a case of the collected attacks. What cannot run on a machine
+//! prints `SKIPPED: name (reason)`.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a helper that cannot do its work fails the test"
+)]
+
+mod ask;
+#[macro_use]
+mod caller;
+mod gate;
+mod library;
+mod process;
+mod run;
+mod scratch;
+#[path = "../support/scripted_model.rs"]
+mod scripted_model;
+mod tool;
+mod walls;

@@ -1,0 +1,166 @@
+//! When a command ends, everything that it started has ended; when zwinger is ended, the command is.
+
+use std::os::fd::AsFd;
+
+use rustix::process::Signal;
+
+use crate::caller::{Caller, each, skipped};
+use crate::process::Tag;
+use crate::scratch::{Scratch, open};
+
+for_every_caller!(
+    i08_zwinger_killed,
+    i10_zwinger_terminated,
+    i01_background_processes_are_stopped_and_named,
+    i07_a_time_limit_ends_everything,
+    i14_a_stopped_command_has_its_limit,
+    i22_inherited_dispositions_do_no_harm,
+    grace_before_the_end,
+);
+
+/// A pipeline, and a process that has left its session, group and parent.
+fn start_tree(scratch: &Scratch, tag: &Tag) -> crate::scratch::Running {
+    let script = format!("setsid setsid sleep {0} & sleep {0} | cat", tag.0);
+    let running = scratch.start(scratch.zwinger(&["run", "--", "sh", "-c", &script]));
+    tag.wait_for(2);
+    running
+}
+
+fn i08_zwinger_killed(scratch: &Scratch) {
+    let tag = Tag::new();
+    let running = start_tree(scratch, &tag);
+    running.signal(Signal::KILL);
+    assert_eq!(running.end().code, 128 + 9);
+    tag.assert_gone();
+}
+
+fn i10_zwinger_terminated(scratch: &Scratch) {
+    let tag = Tag::new();
+    let running = start_tree(scratch, &tag);
+    running.signal(Signal::TERM);
+    assert_eq!(running.end().code, 128 + 15);
+    tag.assert_gone();
+}
+
+fn i01_background_processes_are_stopped_and_named(scratch: &Scratch) {
+    let tag = Tag::new();
+    let ended = scratch.sh(&format!("sleep {} & echo hi", tag.0));
+    assert_eq!((ended.code, ended.text().as_str()), (0, "hi\n"));
+    assert!(ended.stderr.contains("1 process"), "{ended:?}");
+    tag.assert_gone();
+    let ended = scratch.sh(&format!("sleep {} </dev/null >/dev/null 2>&1 & exit 3", tag.0));
+    assert_eq!(ended.code, 3);
+    tag.assert_gone();
+    assert!(!scratch.sh("echo hi").stderr.contains("process"));
+}
+
+/// Forks twice, leaves its session, ignores SIGTERM and SIGHUP, closes its streams and holds a lock on a file.
+const DAEMON: &str = r#"use POSIX; use Fcntl ":flock"; fork and exit; setsid; fork and exit;
+    $SIG{TERM} = $SIG{HUP} = "IGNORE"; open L, ">>", "lock" or die; flock L, LOCK_EX; open R, ">", "ready";
+    close STDIN; close STDOUT; close STDERR; sleep 600"#;
+
+fn i07_a_time_limit_ends_everything(scratch: &Scratch) {
+    for backend in ["auto", "none"] {
+        let tag = Tag::new();
+        let script = "perl -e \"$0\" $1; while [ ! -e ready ]; do :; done; exec sleep $1";
+        let ended = scratch.run(&["--backend", backend, "--timeout", "3", "--", "sh", "-c", script, DAEMON, &tag.0]);
+        assert_eq!(ended.code, 124, "{ended:?}");
+        assert!(scratch.work.join("ready").exists(), "the daemon came up");
+        tag.assert_gone();
+        let lock = open(&scratch.work.join("lock"));
+        rustix::fs::flock(lock.as_fd(), rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+        crate::scratch::remove(scratch.work.join("ready"));
+    }
+}
+
+fn grace_before_the_end(scratch: &Scratch) {
+    let script = "trap 'echo cleaned; exit' TERM; echo ready; while :; do sleep 0.1; done";
+    let ended = scratch.sh_with(&["--timeout", "2"], script);
+    assert_eq!((ended.code, ended.text().as_str()), (124, "ready\ncleaned\n"), "{ended:?}");
+}
+
+fn i14_a_stopped_command_has_its_limit(scratch: &Scratch) {
+    let tag = Tag::new();
+    let ended = scratch.sh_with(&["--timeout", "1"], &format!("sleep {} & kill -STOP $! $$", tag.0));
+    assert_eq!(ended.code, 124, "{ended:?}");
+    tag.assert_gone();
+}
+
+fn i22_inherited_dispositions_do_no_harm(scratch: &Scratch) {
+    // Started by a parent that ignores SIGCHLD and SIGPIPE and has SIGTERM blocked.
+    const PARENT: &str = r#"use POSIX; $SIG{CHLD} = $SIG{PIPE} = "IGNORE";
+        sigprocmask SIG_BLOCK, POSIX::SigSet->new(SIGTERM); exec @ARGV"#;
+    let zwinger = scratch.base.join("zwinger");
+    let script = "yes | head -n 1; (kill -TERM $(sh -c 'echo $PPID'); echo alive); exit 5";
+    let words = ["perl", "-e", PARENT, zwinger.to_str().unwrap(), "run", "--", "sh", "-c", script];
+    let mut command = scratch.command(&words);
+    command.env("HOME", &scratch.home);
+    let ended = scratch.start(command).end();
+    assert_eq!((ended.code, ended.text().as_str()), (5, "y\n"), "{ended:?}");
+    // With SIGPIPE ignored, yes(1) would have complained of a broken pipe.
+    assert!(!ended.stderr.contains("Broken pipe"), "{ended:?}");
+}
+
+/// The command kills everything that it can reach, its supervisor included, and would go on.
+fn kills_everything(scratch: &Scratch) {
+    assert!(scratch.caller.has_namespaces(), "without a process namespace this would reach the machine");
+    let tag = Tag::new();
+    let ended = scratch.sh(&format!("sleep {0} & kill -9 -1; exec sleep {0}", tag.0));
+    assert_eq!(ended.code, 125, "{ended:?}");
+    tag.assert_gone();
+}
+
+mod with_namespaces {
+    use super::{Caller, each, kills_everything, skipped};
+
+    fn of(caller: Caller, name: &str) {
+        if caller.unavailable().is_none() && !caller.has_namespaces() {
+            return skipped(name, "no user namespaces here");
+        }
+        each(caller, name, kills_everything);
+    }
+
+    #[test]
+    fn i20_kills_everything() {
+        of(Caller::Plain, concat!(module_path!(), "::i20_kills_everything"));
+    }
+
+    #[test]
+    fn i20_kills_everything_ordinary() {
+        of(Caller::Ordinary, concat!(module_path!(), "::i20_kills_everything_ordinary"));
+    }
+}
+
+/// Without namespaces the walls let no signal out either. Tried inside a process namespace, which would hold it if they failed.
+#[test]
+fn i20_kills_everything_without_namespaces() {
+    let name = concat!(module_path!(), "::i20_kills_everything_without_namespaces");
+    const SCRIPT: &str =
+        "echo 0 > /proc/sys/user/max_user_namespaces; sleep 600 & \"$@\"; echo $?; kill -0 $! && echo ours lives";
+    if !Caller::Plain.has_namespaces() {
+        return skipped(name, "no user namespaces here");
+    }
+    let scratch = Scratch::new();
+    let zwinger = scratch.base.join("zwinger");
+    let wrapper = ["unshare", "-Urpf", "--mount-proc", "--kill-child", "sh", "-c", SCRIPT, "sh"];
+    let words = [zwinger.to_str().unwrap(), "run", "--", "sh", "-c", "kill -9 -1; echo alone"];
+    let mut command = scratch.command(&[wrapper.as_slice(), &words].concat());
+    command.env("HOME", &scratch.home);
+    let ended = scratch.start(command).end();
+    assert!(ended.text().ends_with("125\nours lives\n"), "{ended:?}");
+}
+
+#[test]
+fn m01_a_fork_bomb_is_bounded() {
+    let name = concat!(module_path!(), "::m01_a_fork_bomb_is_bounded");
+    let caller = if rustix::process::geteuid().is_root() { Caller::Ordinary } else { Caller::Plain };
+    if caller.unavailable().is_some() || !caller.has_namespaces() {
+        return skipped(name, "needs an ordinary user with user namespaces");
+    }
+    let scratch = Scratch::of(caller, crate::scratch::System::Own);
+    let tag = Tag::new();
+    let script = format!("for i in $(seq 400); do sleep {} & done; echo all", tag.0);
+    let ended = scratch.sh(&script);
+    assert!(ended.stderr.contains("fork") && !ended.text().contains("all"), "{ended:?}");
+    tag.assert_gone();
+}
