@@ -102,6 +102,38 @@ impl Outcome {
         Self { success: false, output: String::new(), error: Some(format!("Error: {text}")), command: None, kind }
     }
 
+    /// Of a command; `limit` says which time limit it had, for the case that this ended it.
+    pub fn of_command(finished: Finished, limit: &str, walls: Walls<'_>) -> Self {
+        let text = |captured: &Captured| String::from_utf8_lossy(&captured.joined()).into_owned();
+        let exit_code = if finished.timed_out { 124 } else { finished.end.exit_code() };
+        let error = if finished.timed_out {
+            Some(format!("Error: stopped after {limit}."))
+        } else if finished.cancelled {
+            Some("Error: stopped before its end.".into())
+        } else {
+            None
+        };
+        let success = exit_code == 0 && !finished.cancelled;
+        let dropped = finished.output.dropped;
+        Self {
+            success,
+            output: text(&finished.output),
+            error,
+            kind: if success { Kind::Succeeded } else { Kind::Failed },
+            command: Some(CommandOutcome {
+                exit_code,
+                stdout: text(&finished.stdout),
+                stderr: text(&finished.stderr),
+                duration_ms: u64::try_from(finished.duration.as_millis()).unwrap_or(u64::MAX),
+                timed_out: finished.timed_out,
+                leftovers: finished.leftovers,
+                truncated: (dropped > 0).then_some(Truncated { kept: finished.output.kept() as u64, dropped }),
+                backend: walls.backend,
+                enforcement: walls.enforcement.clone(),
+            }),
+        }
+    }
+
     /// What a model sees: text, without JSON around it.
     pub fn for_model(&self) -> String {
         let mut text = self.output.clone();
@@ -153,9 +185,11 @@ impl From<Broken> for Outcome {
 
 /// What the walls were when a command ran.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Walls<'a> {
-    pub(crate) backend: Backend,
-    pub(crate) enforcement: &'a Enforcement,
+pub struct Walls<'a> {
+    /// What built them.
+    pub backend: Backend,
+    /// What they held.
+    pub enforcement: &'a Enforcement,
 }
 
 impl Raw {
@@ -177,7 +211,10 @@ impl Raw {
             (Action::Write { path, content, .. }, Response::Written) => {
                 Outcome::text(format!("Wrote {path} ({} bytes).", content.len()))
             }
-            (Action::Run { timeout, .. }, Response::Finished(finished)) => command(*finished, timeout.as_secs(), walls),
+            (Action::Run { timeout, .. }, Response::Finished(finished)) => {
+                let limit = format!("{} s (limit security.resources.max_cpu_time_seconds)", timeout.as_secs());
+                Outcome::of_command(*finished, &limit, walls)
+            }
             _ => Outcome::error(Kind::Broken, "the executor answered something else than it was asked"),
         }
     }
@@ -219,35 +256,4 @@ fn listing(entries: &[ListedEntry]) -> String {
         if entry.directory { format!("{name}/") } else { name }
     });
     lines.collect::<Vec<_>>().join("\n")
-}
-
-fn command(finished: Finished, limit: u64, walls: Walls<'_>) -> Outcome {
-    let text = |captured: &Captured| String::from_utf8_lossy(&captured.joined()).into_owned();
-    let exit_code = if finished.timed_out { 124 } else { finished.end.exit_code() };
-    let error = if finished.timed_out {
-        Some(format!("Error: stopped after {limit} s (limit security.resources.max_cpu_time_seconds)."))
-    } else if finished.cancelled {
-        Some("Error: stopped before its end.".into())
-    } else {
-        None
-    };
-    let success = exit_code == 0 && !finished.cancelled;
-    let dropped = finished.output.dropped;
-    Outcome {
-        success,
-        output: text(&finished.output),
-        error,
-        kind: if success { Kind::Succeeded } else { Kind::Failed },
-        command: Some(CommandOutcome {
-            exit_code,
-            stdout: text(&finished.stdout),
-            stderr: text(&finished.stderr),
-            duration_ms: u64::try_from(finished.duration.as_millis()).unwrap_or(u64::MAX),
-            timed_out: finished.timed_out,
-            leftovers: finished.leftovers,
-            truncated: (dropped > 0).then_some(Truncated { kept: finished.output.kept() as u64, dropped }),
-            backend: walls.backend,
-            enforcement: walls.enforcement.clone(),
-        }),
-    }
 }

@@ -152,8 +152,7 @@ impl Keeper {
             } else {
                 own_ids.map()?;
             }
-            walls::settle_namespaces(&self.plan)?;
-            mounts::arrange(mounts)?;
+            walls::arrange(&self.plan, mounts, false)?;
         }
         rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
             .map_err(WallError::at("set not dumpable"))?;

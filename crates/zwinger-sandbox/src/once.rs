@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal, WaitOptions};
 use serde::{Deserialize, Serialize};
@@ -12,11 +13,12 @@ use crate::backend::{Backend, BackendError};
 use crate::confinement::Confinement;
 use crate::enforcement::Enforcement;
 use crate::keeper::{receive, send};
+use crate::outputs::Outputs;
 use crate::plan::{Plan, Surroundings};
 use crate::session::TemporaryDirectory;
 use crate::supervisor::{self, Command, Finished, Streams, SupervisorError};
 use crate::sys::{self, Cloned};
-use crate::walls::{self, OwnIds, WallError, mounts};
+use crate::walls::{self, OwnIds, WallError};
 
 /// Why a command has no exit status of its own.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +45,16 @@ enum Report {
     Lost,
 }
 
-/// Runs a command with this process's own streams, in walls that end with it. Must be called from a process with one thread.
+/// Where the output of the command goes. Its input is this process's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// To this process's own streams.
+    Inherit,
+    /// Into the result, cut as [`Limits::output`](crate::Limits) says.
+    Capture,
+}
+
+/// Runs a command in walls that end with it. Must be called from a process with one thread.
 ///
 /// # Errors
 /// As [`RunError`] says; nothing ran unless it is [`RunError::Lost`].
@@ -51,16 +62,17 @@ pub fn run_once(
     backend: Backend,
     confinement: &Confinement,
     argv: Vec<std::ffi::OsString>,
+    output: Output,
 ) -> Result<(Finished, Enforcement), RunError> {
     let around = Surroundings::of(confinement);
     backend.probe(&around)?;
     let plan = backend.plan(confinement, &around);
-    match attempt(&plan, confinement, argv.clone())? {
+    match attempt(&plan, confinement, argv.clone(), output)? {
         Attempt::Finished(finished) => Ok((*finished, plan.enforcement)),
         Attempt::NotPermitted(reason) if plan.mounts.is_some() => {
             let temporary = TemporaryDirectory::create()?;
             let plan = backend.plan(confinement, &around.without_namespaces(reason, confinement, &temporary.0)?);
-            match attempt(&plan, confinement, argv)? {
+            match attempt(&plan, confinement, argv, output)? {
                 Attempt::Finished(finished) => Ok((*finished, plan.enforcement)),
                 Attempt::NotPermitted(text) => Err(RunError::Walls(text)),
             }
@@ -74,7 +86,19 @@ enum Attempt {
     NotPermitted(String),
 }
 
-fn attempt(plan: &Plan, confinement: &Confinement, argv: Vec<std::ffi::OsString>) -> Result<Attempt, RunError> {
+fn attempt(
+    plan: &Plan,
+    confinement: &Confinement,
+    argv: Vec<std::ffi::OsString>,
+    output: Output,
+) -> Result<Attempt, RunError> {
+    let (outputs, ends) = match output {
+        Output::Inherit => (Outputs::none(), None),
+        Output::Capture => {
+            let (outputs, ends) = Outputs::pipes(confinement.limits.output)?;
+            (outputs, Some(ends))
+        }
+    };
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(io::Error::from)?;
@@ -85,13 +109,15 @@ fn attempt(plan: &Plan, confinement: &Confinement, argv: Vec<std::ffi::OsString>
     match sys::clone_process(walls::namespaces(plan) | pid_namespace) {
         Ok(Cloned::Child) => {
             drop(ours);
-            sys::exit_now(inside(plan, &command, own_ids, &theirs))
+            drop(outputs);
+            sys::exit_now(inside(plan, &command, own_ids, &theirs, ends))
         }
         Ok(Cloned::Parent(pid)) => {
             drop(theirs);
+            drop(ends);
             // The keys of the terminal reach the command by themselves; we only wait for it.
             sys::ignore_terminal_signals();
-            supervise(plan, pid, &ours)
+            supervise(plan, pid, &ours, outputs)
         }
         Err(error) => {
             let error = WallError::at("enter new namespaces")(error);
@@ -104,51 +130,63 @@ fn attempt(plan: &Plan, confinement: &Confinement, argv: Vec<std::ffi::OsString>
     }
 }
 
-/// The host's side: maps ids for a root caller, then waits for the report.
-fn supervise(plan: &Plan, child: Pid, socket: &OwnedFd) -> Result<Attempt, RunError> {
-    let end = || {
-        let _ = rustix::process::kill_process(child, Signal::KILL);
-        let _ = rustix::process::waitpid(Some(child), WaitOptions::empty());
+/// The host's side: maps ids for a root caller, takes the output, waits for the report.
+fn supervise(plan: &Plan, child: Pid, socket: &OwnedFd, mut outputs: Outputs) -> Result<Attempt, RunError> {
+    let attempt = conduct(plan, child, socket, &mut outputs);
+    if let Ok(Attempt::Finished(mut finished)) = attempt {
+        outputs.read_to_end()?;
+        [finished.stdout, finished.stderr, finished.output] = outputs.finish();
+        // The kernel tears the namespaces down after this; nobody needs to wait for that.
+        return Ok(Attempt::Finished(finished));
+    }
+    let _ = rustix::process::kill_process(child, Signal::KILL);
+    let _ = rustix::process::waitpid(Some(child), WaitOptions::empty());
+    attempt
+}
+
+fn conduct(plan: &Plan, child: Pid, socket: &OwnedFd, outputs: &mut Outputs) -> Result<Attempt, RunError> {
+    let refused = |text: String, not_permitted: bool| {
+        if not_permitted && plan.mounts.is_some() {
+            Ok(Attempt::NotPermitted(text))
+        } else {
+            Err(RunError::Walls(text))
+        }
     };
     loop {
-        match receive::<Report>(socket.as_fd()) {
-            Ok(Some((Report::Entered, _))) => {
-                let mapped = walls::map_all_ids(child);
-                if let Err(error) = mapped {
-                    end();
-                    return if error.not_permitted() {
-                        Ok(Attempt::NotPermitted(error.to_string()))
-                    } else {
-                        Err(RunError::Walls(error.to_string()))
-                    };
-                }
-                send(socket.as_fd(), &Report::Entered, &[])?;
-            }
-            // The kernel tears the namespaces down after this; nobody needs to wait for that.
-            Ok(Some((Report::Finished(finished), _))) => return Ok(Attempt::Finished(finished)),
-            Ok(Some((Report::Failed { text, not_permitted }, _))) => {
-                end();
-                return if not_permitted && plan.mounts.is_some() {
-                    Ok(Attempt::NotPermitted(text))
-                } else {
-                    Err(RunError::Walls(text))
-                };
-            }
-            Ok(Some((Report::Lost, _))) | Ok(None) => {
-                end();
-                return Err(RunError::Lost);
-            }
-            Err(error) => {
-                end();
-                return Err(error.into());
-            }
+        if !wait(socket, outputs)? {
+            continue;
+        }
+        match receive::<Report>(socket.as_fd())? {
+            Some((Report::Entered, _)) => match walls::map_all_ids(child) {
+                Ok(()) => send(socket.as_fd(), &Report::Entered, &[])?,
+                Err(error) => return refused(error.to_string(), error.not_permitted()),
+            },
+            Some((Report::Finished(finished), _)) => return Ok(Attempt::Finished(finished)),
+            Some((Report::Failed { text, not_permitted }, _)) => return refused(text, not_permitted),
+            Some((Report::Lost, _)) | None => return Err(RunError::Lost),
         }
     }
 }
 
+/// Takes output until the socket has something to say.
+fn wait(socket: &OwnedFd, outputs: &mut Outputs) -> io::Result<bool> {
+    let mut polled = vec![PollFd::new(socket, PollFlags::IN)];
+    polled.extend(outputs.open().map(|pipe| PollFd::from_borrowed_fd(pipe, PollFlags::IN)));
+    match rustix::event::poll(&mut polled, None) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let mut ready = polled.iter().map(|fd| !fd.revents().is_empty());
+    let spoken = ready.next() == Some(true);
+    let ready: Vec<usize> = ready.enumerate().filter(|(_, ready)| *ready).map(|(index, _)| index).collect();
+    outputs.read(&ready)?;
+    Ok(spoken)
+}
+
 /// The child's side: walls, then the command, then the report. Returns our exit status.
-fn inside(plan: &Plan, command: &Command, own_ids: OwnIds, socket: &OwnedFd) -> i32 {
-    let report = match raise(plan, own_ids, socket) {
+fn inside(plan: &Plan, command: &Command, own_ids: OwnIds, socket: &OwnedFd, ends: Option<[OwnedFd; 2]>) -> i32 {
+    let connected = ends.map_or(Ok(()), connect).map_err(WallError::at("connect the output"));
+    let report = match connected.and_then(|()| raise(plan, own_ids, socket)) {
         Err(error) => Report::Failed { not_permitted: error.not_permitted(), text: error.to_string() },
         Ok(()) => match run(plan, command, socket) {
             Ok(finished) => Report::Finished(Box::new(finished)),
@@ -157,6 +195,12 @@ fn inside(plan: &Plan, command: &Command, own_ids: OwnIds, socket: &OwnedFd) -> 
         },
     };
     i32::from(send(socket.as_fd(), &report, &[]).is_err())
+}
+
+/// The command inherits these two; nobody else holds them when it ends.
+fn connect([stdout, stderr]: [OwnedFd; 2]) -> io::Result<()> {
+    rustix::stdio::dup2_stdout(&stdout)?;
+    Ok(rustix::stdio::dup2_stderr(&stderr)?)
 }
 
 fn raise(plan: &Plan, own_ids: OwnIds, socket: &OwnedFd) -> Result<(), WallError> {
@@ -173,9 +217,7 @@ fn raise(plan: &Plan, own_ids: OwnIds, socket: &OwnedFd) -> Result<(), WallError
         } else {
             own_ids.map()?;
         }
-        walls::settle_namespaces(plan)?;
-        mounts::arrange(mounts)?;
-        mounts::fresh_proc()?;
+        walls::arrange(plan, mounts, true)?;
     }
     rustix::process::chdir(&*plan.workspace).map_err(WallError::at("enter the workspace"))?;
     if let Some(seal) = &plan.seal {

@@ -14,8 +14,9 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, Resource, Signal, WaitOptions};
 use serde::{Deserialize, Serialize};
 
-use crate::capture::{Capture, Captured};
+use crate::capture::Captured;
 use crate::confinement::Limits;
+use crate::outputs::Outputs;
 use crate::sys::{self, Exec, ExecParts, Shim};
 
 /// How long the pipes are read on after a command has ended, while something that it left still holds them.
@@ -110,9 +111,9 @@ pub fn run(
     streams: Streams,
     cancel: Option<BorrowedFd<'_>>,
 ) -> Result<Finished, SupervisorError> {
-    let (stdio, mut pipes) = match streams {
-        Streams::Inherit => (inherited()?, Vec::new()),
-        Streams::Capture => captured()?,
+    let (stdio, outputs) = match streams {
+        Streams::Inherit => (inherited()?, Outputs::none()),
+        Streams::Capture => captured(command.limits.output)?,
     };
     let mut limits = vec![(Resource::Core, 0)];
     limits.extend(command.tasks.map(|tasks| (Resource::Nproc, tasks)));
@@ -127,7 +128,7 @@ pub fn run(
     let (status, status_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(io::Error::from)?;
     let started = Instant::now();
     let shim = Shim::start(exec, status_end)?;
-    Supervision::new(command, shim, status, started)?.conduct(&mut pipes, cancel)
+    Supervision::new(command, shim, status, outputs, started)?.conduct(cancel)
 }
 
 /// The supervisor's end of the descriptors of a running command.
@@ -138,7 +139,7 @@ struct Supervision<'a> {
     ended: OwnedFd,
     started: Instant,
     end: Option<End>,
-    outputs: [Capture; 3],
+    outputs: Outputs,
 }
 
 /// Why the tree is being ended.
@@ -155,21 +156,15 @@ enum Phase {
 }
 
 impl<'a> Supervision<'a> {
-    fn new(command: &'a Command, shim: Shim, status: OwnedFd, started: Instant) -> io::Result<Self> {
+    fn new(command: &'a Command, shim: Shim, status: OwnedFd, outputs: Outputs, started: Instant) -> io::Result<Self> {
         let ended = rustix::process::pidfd_open(shim.pid(), PidfdFlags::empty())?;
-        let capture = || Capture::new(command.limits.output);
-        Ok(Self { command, shim, status, ended, started, end: None, outputs: [capture(), capture(), capture()] })
+        Ok(Self { command, shim, status, ended, started, end: None, outputs })
     }
 
-    fn conduct(
-        mut self,
-        pipes: &mut Vec<(usize, OwnedFd)>,
-        cancel: Option<BorrowedFd<'_>>,
-    ) -> Result<Finished, SupervisorError> {
+    fn conduct(mut self, cancel: Option<BorrowedFd<'_>>) -> Result<Finished, SupervisorError> {
         let deadline = self.command.limits.time.and_then(|time| self.started.checked_add(time));
         let (mut timed_out, mut cancelled, mut leftovers) = (false, false, 0);
         let mut phase = Phase::Running;
-        let mut buffer = vec![0_u8; 64 * 1024];
         loop {
             let until = match phase {
                 Phase::Running => deadline,
@@ -177,11 +172,11 @@ impl<'a> Supervision<'a> {
                 // Between two passes of the sweep.
                 Phase::Sweeping(until) => Some(until.min(Instant::now() + Duration::from_millis(1))),
             };
-            let ready = self.wait(pipes, cancel.filter(|_| phase == Phase::Running), until)?;
+            let ready = self.wait(cancel.filter(|_| phase == Phase::Running), until)?;
             if ready.status {
                 self.read_status()?;
             }
-            self.drain(pipes, &ready.pipes, &mut buffer)?;
+            self.outputs.read(&ready.pipes)?;
             if ready.ended {
                 break;
             }
@@ -217,21 +212,13 @@ impl<'a> Supervision<'a> {
         let (true, Some(end)) = (emptied, self.end) else { return Err(SupervisorError::Lost) };
         // Everything that held the pipes is gone, so this ends at their end of file.
         self.shim.release_streams();
-        while !pipes.is_empty() {
-            let all: Vec<usize> = (0..pipes.len()).collect();
-            self.drain(pipes, &all, &mut buffer)?;
-        }
-        let [stdout, stderr, output] = self.outputs.map(Capture::finish);
+        self.outputs.read_to_end()?;
+        let [stdout, stderr, output] = self.outputs.finish();
         let duration = self.started.elapsed();
         Ok(Finished { end, timed_out, cancelled, leftovers, stdout, stderr, output, duration })
     }
 
-    fn wait(
-        &self,
-        pipes: &[(usize, OwnedFd)],
-        cancel: Option<BorrowedFd<'_>>,
-        until: Option<Instant>,
-    ) -> io::Result<Ready> {
+    fn wait(&self, cancel: Option<BorrowedFd<'_>>, until: Option<Instant>) -> io::Result<Ready> {
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
         let timeout = timeout.map(|left| Timespec {
             tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
@@ -239,7 +226,7 @@ impl<'a> Supervision<'a> {
         });
         let mut polled = vec![PollFd::new(&self.ended, PollFlags::IN), PollFd::new(&self.status, PollFlags::IN)];
         polled.extend(cancel.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
-        polled.extend(pipes.iter().map(|(_, pipe)| PollFd::new(pipe, PollFlags::IN)));
+        polled.extend(self.outputs.open().map(|pipe| PollFd::from_borrowed_fd(pipe, PollFlags::IN)));
         match rustix::event::poll(&mut polled, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -277,32 +264,6 @@ impl<'a> Supervision<'a> {
         Ok(())
     }
 
-    fn drain(&mut self, pipes: &mut Vec<(usize, OwnedFd)>, ready: &[usize], buffer: &mut [u8]) -> io::Result<()> {
-        let mut finished = Vec::new();
-        for index in ready {
-            let Some((stream, pipe)) = pipes.get(*index) else { continue };
-            let count = match rustix::io::read(pipe, &mut *buffer) {
-                Ok(count) => count,
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
-            };
-            if count == 0 {
-                finished.push(*index);
-                continue;
-            }
-            let bytes = buffer.get(..count).unwrap_or_default();
-            for (slot, capture) in self.outputs.iter_mut().enumerate() {
-                if slot == *stream || slot == BOTH {
-                    capture.push(bytes);
-                }
-            }
-        }
-        for index in finished.into_iter().rev() {
-            pipes.remove(index);
-        }
-        Ok(())
-    }
-
     fn terminate(&self, now: Instant) -> Phase {
         self.signal_tree(Signal::TERM);
         Phase::Terminating(now + self.command.limits.grace)
@@ -314,8 +275,6 @@ impl<'a> Supervision<'a> {
         }
     }
 }
-
-const BOTH: usize = 2;
 
 struct Ready {
     ended: bool,
@@ -370,13 +329,10 @@ fn inherited() -> io::Result<[OwnedFd; 3]> {
     Ok([stdin?, stdout?, stderr?])
 }
 
-type Captures = ([OwnedFd; 3], Vec<(usize, OwnedFd)>);
-
-fn captured() -> io::Result<Captures> {
+fn captured(limit: usize) -> io::Result<([OwnedFd; 3], Outputs)> {
     let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
-    let ((stdout, stdout_end), (stderr, stderr_end)) = (pipe()?, pipe()?);
-    Ok(([above_2(null)?, above_2(stdout_end)?, above_2(stderr_end)?], vec![(0, stdout), (1, stderr)]))
+    let (outputs, [stdout, stderr]) = Outputs::pipes(limit)?;
+    Ok(([above_2(null)?, above_2(stdout)?, above_2(stderr)?], outputs))
 }
 
 /// Opens the directory that commands start in.

@@ -15,7 +15,6 @@ use rustix::process::{Pid, Resource, Rlimit, WaitOptions};
 pub(crate) const NEW_USER: c_int = libc::CLONE_NEWUSER;
 pub(crate) const NEW_MOUNT: c_int = libc::CLONE_NEWNS;
 pub(crate) const NEW_PID: c_int = libc::CLONE_NEWPID;
-pub(crate) const NEW_NET: c_int = libc::CLONE_NEWNET;
 pub(crate) const NEW_IPC: c_int = libc::CLONE_NEWIPC;
 pub(crate) const NEW_UTS: c_int = libc::CLONE_NEWUTS;
 
@@ -163,6 +162,75 @@ impl StringArray {
 pub(crate) fn c_string(text: impl Into<OsString>) -> io::Result<CString> {
     CString::new(text.into().into_vec())
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a NUL byte in an argument, path or variable"))
+}
+
+/// A process beside the caller that shares its memory and descriptors, for work that must not happen to the caller itself.
+pub(crate) struct Aside {
+    pid: Pid,
+    waited: bool,
+    shared: Box<AsideShared>,
+}
+
+struct AsideShared {
+    work: fn() -> rustix::io::Result<OwnedFd>,
+    made: Option<rustix::io::Result<OwnedFd>>,
+    stack: Box<[MaybeUninit<u128>]>,
+}
+
+impl Aside {
+    /// Starts `work`. It runs at the same time as the caller, so it may make system calls (rustix's, which touch no errno) and
+    /// use its own stack, and nothing else: no allocation, no lock, no thread-local.
+    pub(crate) fn start(work: fn() -> rustix::io::Result<OwnedFd>) -> io::Result<Self> {
+        let mut shared =
+            Box::new(AsideShared { work, made: None, stack: Box::new_uninit_slice(STACK / size_of::<u128>()) });
+        let top = shared.stack.as_mut_ptr_range().end.cast::<c_void>();
+        let argument = (&raw mut *shared).cast::<c_void>();
+        // SAFETY: the stack is a live allocation whose end is 16-byte aligned; it and `argument` outlive the process, for which
+        // `wait` or `drop` waits; `work` keeps to what is said above.
+        let pid = unsafe { libc::clone(aside_main, top, libc::CLONE_VM | libc::CLONE_FILES | libc::SIGCHLD, argument) };
+        if pid == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::other("clone(2) gave an impossible pid"))?;
+        Ok(Self { pid, waited: false, shared })
+    }
+
+    /// Waits for what it made.
+    pub(crate) fn wait(mut self) -> io::Result<OwnedFd> {
+        self.reap()?;
+        let made = self.shared.made.take().ok_or_else(|| io::Error::other("a process of ours was killed"))?;
+        Ok(made?)
+    }
+
+    fn reap(&mut self) -> io::Result<()> {
+        while !self.waited {
+            match rustix::process::waitpid(Some(self.pid), WaitOptions::empty()) {
+                Ok(Some(_)) => self.waited = true,
+                Ok(None) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        let _ = self.reap();
+    }
+}
+
+extern "C" fn aside_main(argument: *mut c_void) -> c_int {
+    // SAFETY: `Aside::start` passes a pointer to an AsideShared, which it does not touch before this process has ended.
+    let shared = unsafe { &mut *argument.cast::<AsideShared>() };
+    shared.made = Some((shared.work)());
+    0
+}
+
+/// unshare(2) of the network alone; without errno, for a process that shares its memory.
+pub(crate) fn unshare_network() -> rustix::io::Result<()> {
+    // SAFETY: the flag changes neither memory nor descriptors.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }
 }
 
 /// Replaces this process by the program behind `program`, an open file. Returns only on failure.

@@ -8,6 +8,7 @@
 //! 6. not dumpable: that, not Landlock, keeps commands out of our memory ([`seal`])
 
 pub(crate) mod mounts;
+mod network;
 mod ruleset;
 mod seccomp;
 
@@ -16,8 +17,9 @@ use std::io;
 use rustix::process::DumpableBehavior;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use crate::plan::{Plan, Rule, Seal};
+use crate::plan::{Mounts, Plan, Rule, Seal};
 use crate::sys;
+use network::PrivateNetwork;
 
 /// A step of the walls that failed. Always an end: nothing runs behind half a wall.
 #[derive(Debug, thiserror::Error)]
@@ -41,13 +43,12 @@ impl WallError {
     }
 }
 
-/// The namespaces that a plan asks for, as flags of clone(2), the pid namespace not among them.
+/// The namespaces that a plan asks for, as flags of clone(2), but for those of processes and of the network.
 pub(crate) fn namespaces(plan: &Plan) -> i32 {
     if plan.mounts.is_none() {
         return 0;
     }
-    let network = if plan.private_network { sys::NEW_NET } else { 0 };
-    sys::NEW_USER | sys::NEW_MOUNT | sys::NEW_IPC | sys::NEW_UTS | network
+    sys::NEW_USER | sys::NEW_MOUNT | sys::NEW_IPC | sys::NEW_UTS
 }
 
 /// The ids of the caller, read before the namespace is entered: inside they would be the overflow ids.
@@ -80,49 +81,20 @@ pub(crate) fn map_all_ids(process: rustix::process::Pid) -> Result<(), WallError
     Ok(())
 }
 
-/// Names the host and brings loopback up, so that a server of one command answers the next.
-pub(crate) fn settle_namespaces(plan: &Plan) -> Result<(), WallError> {
-    if plan.mounts.is_none() {
-        return Ok(());
-    }
+/// Arranges everything in the new namespaces once the ids are mapped. `processes`: this is the first process of a namespace of
+/// its own, and /proc is to be that one's.
+pub(crate) fn arrange(plan: &Plan, mounts: &Mounts, processes: bool) -> Result<(), WallError> {
+    let network = plan.private_network.then(PrivateNetwork::begin).transpose();
+    let network = network.map_err(WallError::at("make a network namespace"))?;
     rustix::system::sethostname(b"zwinger").map_err(WallError::at("set the host name"))?;
-    if plan.private_network {
-        loopback_up().map_err(WallError::at("bring loopback up"))?;
+    mounts::arrange(mounts)?;
+    if let Some(network) = network {
+        network.enter().map_err(WallError::at("enter the network namespace"))?;
+    }
+    if processes {
+        mounts::fresh_proc()?;
     }
     Ok(())
-}
-
-/// rtnetlink(7): RTM_NEWLINK that sets IFF_UP on interface 1, which is loopback in a new namespace.
-fn loopback_up() -> io::Result<()> {
-    use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-    let socket = rustix::net::socket_with(
-        AddressFamily::NETLINK,
-        SocketType::RAW,
-        SocketFlags::CLOEXEC,
-        // NETLINK_ROUTE is protocol 0, the family's default.
-        None,
-    )?;
-    const LENGTH: u32 = 32;
-    const NEW_LINK: u16 = 16;
-    const REQUEST_AND_ACK: u16 = 1 | 4;
-    const UP: u32 = 1;
-    let mut message = Vec::with_capacity(LENGTH as usize);
-    message.extend(LENGTH.to_ne_bytes());
-    message.extend(NEW_LINK.to_ne_bytes());
-    message.extend(REQUEST_AND_ACK.to_ne_bytes());
-    message.extend([0; 8]); // sequence and port
-    message.extend([0; 4]); // AF_UNSPEC, padding, no type
-    message.extend(1_i32.to_ne_bytes()); // interface
-    message.extend(UP.to_ne_bytes()); // flags
-    message.extend(UP.to_ne_bytes()); // which of them change
-    rustix::net::send(&socket, &message, SendFlags::empty())?;
-    let mut answer = [0_u8; 64];
-    let (_, received) = rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty())?;
-    match answer.get(16..20).and_then(|code| code.try_into().ok()).map(i32::from_ne_bytes) {
-        Some(0) if received >= 20 => Ok(()),
-        Some(code) => Err(io::Error::from_raw_os_error(-code)),
-        None => Err(io::ErrorKind::InvalidData.into()),
-    }
 }
 
 /// Drops every capability. For a root caller those over files of other owners stay, in a namespace that owns nothing else.

@@ -32,6 +32,15 @@ pub(crate) enum Command {
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) walls: Walls,
+    /// Keep the command's output and print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write the result without the output to FILE, as JSON
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub(crate) report: Option<PathBuf>,
+    /// Bytes that --json keeps of each stream
+    #[arg(long, value_name = "BYTES", requires = "json", value_parser = clap::value_parser!(u64).range(1024..=8_388_608))]
+    pub(crate) output_limit: Option<u64>,
     /// Program and arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,

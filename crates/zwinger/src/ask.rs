@@ -9,7 +9,7 @@ use zwinger_core::{Call, Runtime, escape, tools};
 use crate::agent::{Agent, Ending, Example, Progress, Protocol, Task, ToolReply, ToolSpec, drive, spaced};
 use crate::args::{Ask, ToolCalls};
 use crate::model::{Client, Endpoint, ModelError, Probed, Secret, first_model, probe};
-use crate::{BROKEN, complain, tool};
+use crate::{BROKEN, complain, create_file, tool};
 
 /// The task was not done.
 const NOT_DONE: u8 = 1;
@@ -151,9 +151,7 @@ fn no_model_page(probed: &Probed) -> String {
     page
 }
 
-#[expect(clippy::disallowed_methods, reason = "a file that the person named on the command line")]
 fn transcript(arguments: &Ask) -> anyhow::Result<Option<Box<dyn Write + Send>>> {
-    let Some(path) = &arguments.transcript else { return Ok(None) };
-    let file = std::fs::File::create(path).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
-    Ok(Some(Box::new(file)))
+    let file = arguments.transcript.as_deref().map(create_file).transpose()?;
+    Ok(file.map(|file| Box::new(file) as Box<dyn Write + Send>))
 }

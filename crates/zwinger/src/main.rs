@@ -31,3 +31,9 @@ const BROKEN: u8 = 125;
 fn complain(error: &dyn std::fmt::Display) {
     eprintln!("zwinger: {error}");
 }
+
+/// Opens a file that the person named on the command line, emptied.
+#[expect(clippy::disallowed_methods, reason = "neither a file of the workspace nor of zwinger")]
+fn create_file(path: &std::path::Path) -> anyhow::Result<std::fs::File> {
+    std::fs::File::create(path).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
+}

@@ -2,39 +2,63 @@
 
 use std::process::ExitCode;
 
-use zwinger_core::sandbox::run_once;
-use zwinger_core::sandbox::supervisor::End;
+use zwinger_core::escape;
+use zwinger_core::output::{Outcome, Walls};
+use zwinger_core::sandbox::supervisor::{End, Finished};
+use zwinger_core::sandbox::{Output, run_once};
 
 use crate::args::Run;
-use crate::{BROKEN, complain};
+use crate::{BROKEN, complain, create_file};
 
 pub(crate) fn run(arguments: &Run) -> ExitCode {
-    let confinement = match arguments.walls.confinement(None) {
-        Ok(confinement) => confinement,
+    match attempt(arguments) {
+        Ok(status) => status.into(),
         Err(error) => {
             complain(&error);
-            return BROKEN.into();
+            BROKEN.into()
         }
-    };
-    let limit = confinement.limits.time;
-    let finished = match run_once(arguments.walls.backend, &confinement, arguments.command.clone()) {
-        Ok((finished, _enforcement)) => finished,
-        Err(error) => {
-            complain(&error);
-            return BROKEN.into();
+    }
+}
+
+fn attempt(arguments: &Run) -> anyhow::Result<u8> {
+    let mut confinement = arguments.walls.confinement(None)?;
+    if let Some(limit) = arguments.output_limit {
+        confinement.limits.output = usize::try_from(limit)?;
+    }
+    // Before anything runs, so that a report that cannot be written does not come after the fact.
+    let report = arguments.report.as_deref().map(create_file).transpose()?;
+    let backend = arguments.walls.backend;
+    let output = if arguments.json { Output::Capture } else { Output::Inherit };
+    let (finished, enforcement) = run_once(backend, &confinement, arguments.command.clone(), output)?;
+    let limit = format!("{} s (--timeout)", confinement.limits.time.unwrap_or_default().as_secs());
+    let status = tell(arguments, &finished, &limit);
+    let outcome = Outcome::of_command(finished, &limit, Walls { backend, enforcement: &enforcement });
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&outcome)?);
+    }
+    if let Some(mut report) = report {
+        use std::io::Write;
+        let mut fields = serde_json::to_value(&outcome)?;
+        if let Some(fields) = fields.as_object_mut() {
+            fields.retain(|name, _| !["output", "stdout", "stderr"].contains(&name.as_str()));
         }
-    };
+        writeln!(report, "{}", serde_json::to_string_pretty(&fields)?)?;
+    }
+    Ok(status)
+}
+
+/// Says on standard error what the exit status alone does not, and gives that.
+fn tell(arguments: &Run, finished: &Finished, limit: &str) -> u8 {
     if let End::NotStarted(errno) = finished.end {
         let program = arguments.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
-        let program = zwinger_core::escape::line(&program);
-        complain(&format_args!("{program}: {}", std::io::Error::from_raw_os_error(errno)));
+        complain(&format_args!("{}: {}", escape::line(&program), std::io::Error::from_raw_os_error(errno)));
     }
     if finished.leftovers > 0 {
         complain(&format_args!("{} processes that the command left running were stopped", finished.leftovers));
     }
-    if let (true, Some(limit)) = (finished.timed_out, limit) {
-        complain(&format_args!("stopped after {} s (--timeout)", limit.as_secs()));
-        return 124.into();
+    if finished.timed_out {
+        complain(&format_args!("stopped after {limit}"));
+        return 124;
     }
-    u8::try_from(finished.end.exit_code()).unwrap_or(BROKEN).into()
+    u8::try_from(finished.end.exit_code()).unwrap_or(BROKEN)
 }

@@ -102,6 +102,12 @@ pub(crate) fn arguments(pid: Pid) -> String {
     read_text(format!("/proc/{}/cmdline", pid.as_raw_pid()))
 }
 
+/// Whether what `readlink /proc/self/ns/pid` printed names another process namespace than this test's.
+pub(crate) fn is_foreign_pid_namespace(printed: &str) -> bool {
+    let own = Path::new("/proc/self/ns/pid").read_link().unwrap();
+    printed.starts_with("pid:[") && Path::new(printed.trim()) != own
+}
+
 pub(crate) fn parent(pid: Pid) -> Option<Pid> {
     // proc(5): pid (comm) state ppid; comm may hold anything, so look behind its last parenthesis.
     let status = read_text(format!("/proc/{}/stat", pid.as_raw_pid()));

@@ -2,6 +2,7 @@
 
 mod lifetime;
 mod network;
+mod result;
 mod system;
 mod workspace;
 

@@ -8,7 +8,7 @@ use zwinger_core::sandbox::{Backend, EXECUTOR};
 
 use super::{BACKENDS, Live, command};
 use crate::library::{self, always};
-use crate::process::{Tag, arguments, parent};
+use crate::process::{Tag, arguments, is_foreign_pid_namespace, parent};
 use crate::scratch::Scratch;
 use zwinger_core::{Call, Decision};
 
@@ -143,6 +143,8 @@ fn i20_a_command_that_kills_everything_costs_one_call() {
         return crate::caller::skipped(name, "no user namespaces here");
     }
     let runtime = library::open(&scratch, Backend::Landlock, always(Decision::Once));
+    let pids = runtime.call(&Call::new("run_command", json!({"command": "readlink /proc/self/ns/pid"}))).output;
+    assert!(is_foreign_pid_namespace(&pids), "it would reach the machine: {pids}");
     let tag = Tag::new();
     let kill = format!("sleep {0} & kill -9 -1; exec sleep {0}", tag.0);
     let outcome = runtime.call(&Call::new("run_command", json!({"command": kill})));
