@@ -12,6 +12,7 @@
 mod ask;
 #[macro_use]
 mod caller;
+mod documents;
 mod gate;
 mod library;
 mod process;

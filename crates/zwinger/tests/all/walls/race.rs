@@ -1,32 +1,51 @@
 //! A path that changes between the look and the use.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use rustix::fs::{CWD, RenameFlags};
 use zwinger_core::executor::wire::Response;
 
 use super::{BACKENDS, Live, read, write};
+use crate::process::{SOON, until};
 use crate::scratch::{Scratch, make_dir, read_plainly};
 
-const ROUNDS: usize = 5_000;
+const READS: usize = 5_000;
+/// Each is synced to the disk.
+const WRITES: usize = 1_000;
+
+/// Stops the flipping however its scope is left: by a failed assertion too.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// While `d` is now a directory, now a link to the outside, does something.
-fn while_it_flips<T>(scratch: &Scratch, work: impl FnOnce() -> T) -> T {
+fn while_it_flips(scratch: &Scratch, work: impl FnOnce()) {
     let (d, l) = (scratch.work.join("d"), scratch.work.join("l"));
     make_dir(&d);
     crate::scratch::write(d.join("marker"), "inside");
     std::os::unix::fs::symlink(&scratch.out, &l).unwrap();
-    let stop = AtomicBool::new(false);
+    let stopped = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _stop = Stop(&stopped);
         scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 rustix::fs::renameat_with(CWD, &d, CWD, &l, RenameFlags::EXCHANGE).unwrap();
             }
         });
-        let result = work();
-        stop.store(true, Ordering::Relaxed);
-        result
-    })
+        work();
+    });
+}
+
+/// Whether there were so many rounds, and more of them until both states of `d` were met, however the threads are scheduled.
+fn enough(needed: usize, met: [usize; 2], start: Instant) -> bool {
+    let rounds: usize = met.iter().sum();
+    assert!(start.elapsed() < SOON || rounds < needed, "it does not flip: {met:?}");
+    rounds >= needed && met.iter().all(|times| *times > 0)
 }
 
 #[test]
@@ -34,9 +53,9 @@ fn a11_a_flipping_directory_never_leads_a_read_out() {
     for backend in BACKENDS {
         let scratch = Scratch::new();
         let mut live = Live::open(&scratch, backend);
-        let (mut inside, mut refused, mut leaked) = (0, 0, 0);
+        let (mut inside, mut refused, start) = (0, 0, Instant::now());
         while_it_flips(&scratch, || {
-            for _ in 0..ROUNDS {
+            while !enough(READS, [inside, refused], start) {
                 match live.ask(read("d/marker")) {
                     Response::Read { content, .. } => {
                         assert_eq!(content, b"inside");
@@ -46,13 +65,12 @@ fn a11_a_flipping_directory_never_leads_a_read_out() {
                     other => panic!("{other:?}"),
                 }
             }
-            for _ in 0..ROUNDS {
+            // A plain open is led out, so the race is one.
+            until("a leak", || {
                 let content = read_plainly(&scratch.work.join("d/marker")).unwrap_or_default();
-                leaked += usize::from(content == scratch.secret.as_bytes());
-            }
+                (content == scratch.secret.as_bytes()).then_some(())
+            });
         });
-        assert!(inside > 0 && refused > 0, "it flipped: {inside} inside, {refused} refused");
-        assert!(leaked > 0, "a plain open is led out, so the race is one");
     }
 }
 
@@ -61,17 +79,16 @@ fn a11_a_flipping_directory_never_leads_a_write_out() {
     for backend in BACKENDS {
         let scratch = Scratch::new();
         let mut live = Live::open(&scratch, backend);
-        let (mut written, mut refused) = (0, 0);
+        let (mut written, mut refused, start) = (0, 0, Instant::now());
         while_it_flips(&scratch, || {
-            for number in 0..ROUNDS / 5 {
-                match live.ask(write(&format!("d/new-{number}"))) {
+            while !enough(WRITES, [written, refused], start) {
+                match live.ask(write(&format!("d/new-{}", written + refused))) {
                     Response::Written => written += 1,
                     Response::Refused(_) => refused += 1,
                     other => panic!("{other:?}"),
                 }
             }
         });
-        assert!(written > 0 && refused > 0, "it flipped: {written} written, {refused} refused");
         scratch.assert_out_untouched();
     }
 }
