@@ -59,7 +59,7 @@ impl Scratch {
         let directory = beside.unwrap_or_else(|| builder().prefix("it-").tempdir().unwrap());
         fs::set_permissions(&directory, Permissions::from_mode(0o755)).unwrap();
         let base = directory.path().canonicalize().unwrap();
-        let [work, out, home, state] = ["work", "work-evil", "home", "state"].map(|name| {
+        let [work, out, home, state, temporary] = ["work", "work-evil", "home", "state", "tmp"].map(|name| {
             fs::create_dir(base.join(name)).unwrap();
             base.join(name)
         });
@@ -72,7 +72,8 @@ impl Scratch {
         fs::write(work.join("sub/inside.txt"), "inside\n").unwrap();
         let zwinger = base.join("zwinger");
         if fs::hard_link(ZWINGER, &zwinger).is_err() {
-            fs::copy(ZWINGER, &zwinger).unwrap();
+            // By another process: a child of another test's thread could hold our descriptor, and the file would be busy.
+            assert!(process::succeeds(&["cp", ZWINGER, zwinger.to_str().unwrap()]));
         }
         let caller_id = caller.is_ordinary().then_some(NOBODY);
         let owner = match system {
@@ -82,7 +83,7 @@ impl Scratch {
         for path in [&work, &out, &work.join("sub"), &work.join("sub/inside.txt"), &out.join("marker")] {
             give(path, owner);
         }
-        for path in [&home, &state, &home.join("private")] {
+        for path in [&home, &state, &temporary, &home.join("private")] {
             give(path, caller_id);
         }
         let started = AtomicUsize::new(0);
@@ -103,6 +104,8 @@ impl Scratch {
         let zwinger = self.zwinger.to_str().unwrap();
         let mut command = self.command(&[&[zwinger], arguments].concat());
         command.env("HOME", &self.home).env("XDG_STATE_HOME", &self.state).env("TERM", "dumb");
+        // What a zwinger that was killed could not take away goes with the scratch.
+        command.env("TMPDIR", self.base.join("tmp"));
         command
     }
 
