@@ -4,13 +4,10 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::action::{Action, WorkspacePath};
+use crate::action::Action;
 use crate::error::Invalid;
 use crate::escape;
-use crate::tools;
-
-/// Bytes of a string argument that are accepted; a file to write is the largest.
-pub const MAX_TEXT: usize = 8 << 20;
+use crate::tools::{self, Arguments};
 
 /// An allegation: some model or client wants this tool with these arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,73 +52,6 @@ impl Call {
         if let Some(unknown) = values.keys().find(|key| !tool.parameters.iter().any(|known| known.name == **key)) {
             return Err(Invalid::Arguments(format!("unknown argument {:?}; {}", escape::line(unknown), tool.takes())));
         }
-        (tool.decode)(&Arguments { tool, values, roots })
-    }
-}
-
-/// The arguments of one call, asked for one by one.
-#[derive(Debug)]
-pub struct Arguments<'a> {
-    tool: &'static tools::Tool,
-    values: &'a Map<String, Value>,
-    roots: &'a [&'a Path],
-}
-
-impl Arguments<'_> {
-    fn wrong(&self, name: &str, needed: &str) -> Invalid {
-        Invalid::Arguments(format!("{name} must be {needed}; {}", self.tool.takes()))
-    }
-
-    /// A text that may be absent.
-    ///
-    /// # Errors
-    /// When it is something else, or longer than [`MAX_TEXT`].
-    pub fn optional_text(&self, name: &str) -> Result<Option<&str>, Invalid> {
-        match self.values.get(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) if text.len() > MAX_TEXT => {
-                Err(Invalid::Arguments(format!("{name} is longer than {MAX_TEXT} bytes")))
-            }
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(self.wrong(name, "a string")),
-        }
-    }
-
-    /// A text.
-    ///
-    /// # Errors
-    /// When it is absent or as [`Arguments::optional_text`].
-    pub fn text(&self, name: &str) -> Result<&str, Invalid> {
-        self.optional_text(name)?
-            .ok_or_else(|| Invalid::Arguments(format!("missing argument \"{name}\"; {}", self.tool.takes())))
-    }
-
-    /// A path beneath the workspace.
-    ///
-    /// # Errors
-    /// As [`WorkspacePath::parse`].
-    pub fn path(&self, name: &str) -> Result<WorkspacePath, Invalid> {
-        WorkspacePath::parse(self.text(name)?, self.roots)
-    }
-
-    /// A path beneath the workspace; the workspace itself when absent.
-    ///
-    /// # Errors
-    /// As [`WorkspacePath::parse`].
-    pub fn path_or_workspace(&self, name: &str) -> Result<WorkspacePath, Invalid> {
-        WorkspacePath::parse(self.optional_text(name)?.unwrap_or("."), self.roots)
-    }
-
-    /// A whole number within bounds, or `default` when absent.
-    ///
-    /// # Errors
-    /// When it is something else or out of bounds.
-    pub fn number(&self, name: &str, default: u64, bounds: std::ops::RangeInclusive<u64>) -> Result<u64, Invalid> {
-        let value = match self.values.get(name) {
-            None | Some(Value::Null) => return Ok(default),
-            Some(value) => value,
-        };
-        let needed = || format!("a whole number from {} to {}", bounds.start(), bounds.end());
-        value.as_u64().filter(|number| bounds.contains(number)).ok_or_else(|| self.wrong(name, &needed()))
+        (tool.decode)(&Arguments::new(tool, values, roots))
     }
 }

@@ -1,5 +1,6 @@
 //! The tools: one file each, with name, parameters, a worked example and the way from arguments to an action.
 
+mod arguments;
 mod get_time;
 mod list_directory;
 mod read_file;
@@ -9,8 +10,8 @@ mod write_file;
 use serde_json::{Value, json};
 
 use crate::action::Action;
-use crate::call::Arguments;
 use crate::error::Invalid;
+pub use arguments::{Arguments, MAX_TEXT};
 
 /// All tools, in the fixed order of every listing.
 pub static ALL: [&Tool; 5] =

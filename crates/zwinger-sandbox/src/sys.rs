@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use rustix::process::{Pid, Resource, Rlimit, WaitOptions};
+use rustix::process::{Pid, Resource, Rlimit, WaitOptions, WaitStatus};
 
 /// The namespaces of a session; values of clone(2).
 pub(crate) const NEW_USER: c_int = libc::CLONE_NEWUSER;
@@ -203,12 +203,9 @@ impl Aside {
     }
 
     fn reap(&mut self) -> io::Result<()> {
-        while !self.waited {
-            match rustix::process::waitpid(Some(self.pid), WaitOptions::empty()) {
-                Ok(Some(_)) => self.waited = true,
-                Ok(None) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
+        if !self.waited {
+            wait_for(self.pid)?;
+            self.waited = true;
         }
         Ok(())
     }
@@ -415,16 +412,9 @@ impl Shim {
 
     /// Waits for the supervisor's end. `true`: it saw that no descendant was left. `false`: it was killed.
     pub(crate) fn wait(&mut self) -> io::Result<bool> {
-        loop {
-            match rustix::process::waitpid(Some(self.pid), WaitOptions::empty()) {
-                Ok(Some((_, status))) => {
-                    self.reaped = true;
-                    return Ok(status.exit_status() == Some(0));
-                }
-                Ok(None) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let status = wait_for(self.pid)?;
+        self.reaped = true;
+        Ok(status.exit_status() == Some(0))
     }
 }
 
@@ -486,6 +476,16 @@ extern "C" fn child_main(argument: *mut c_void) -> c_int {
     let shared = unsafe { &mut *argument.cast::<Shared>() };
     shared.exec_errno = shared.exec.as_ref().map_or(libc::EINVAL, Exec::enter);
     127
+}
+
+fn wait_for(child: Pid) -> io::Result<WaitStatus> {
+    loop {
+        match rustix::process::waitpid(Some(child), WaitOptions::empty()) {
+            Ok(Some((_, status))) => return Ok(status),
+            Ok(None) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 fn check(answer: libc::c_long) -> io::Result<()> {
