@@ -45,6 +45,21 @@ impl WorkspacePath {
     }
 }
 
+impl WorkspacePath {
+    /// A path that the executor resolved: relative, and without `..`.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub(crate) fn resolved(path: &Path) -> Result<Self, Invalid> {
+        let normal = path.components().all(|component| matches!(component, std::path::Component::Normal(_)));
+        if normal && !path.as_os_str().is_empty() {
+            Ok(Self(path.to_owned()))
+        } else {
+            Err(outside(&path.to_string_lossy()))
+        }
+    }
+}
+
 fn outside(path: &str) -> Invalid {
     Invalid::Path(format!("{} is outside the workspace.", crate::escape::line(path)))
 }

@@ -15,6 +15,9 @@ use crate::output::Outcome;
 use crate::policy::Verdict;
 use crate::session::{SessionId, State, random_id};
 
+/// Characters of a text of the model that a record keeps.
+const MAX_TEXT: usize = 300;
+
 /// Where records of a session go.
 #[derive(Debug, Clone)]
 pub struct Audit(Arc<Log>);
@@ -58,7 +61,8 @@ impl Audit {
     /// # Errors
     /// When the record cannot be written.
     pub fn invalid(&self, tool: &str, reason: &str) -> Result<(), Broken> {
-        self.write("invalid", &random_id(), json!({"tool": tool, "error": reason}))
+        let short = |text: &str| text.chars().take(MAX_TEXT).collect::<String>();
+        self.write("invalid", &random_id(), json!({"tool": short(tool), "error": short(reason)}))
     }
 
     /// A call that was not permitted.

@@ -8,7 +8,7 @@ pub fn line(text: &str) -> String {
     escape(text, |_| false)
 }
 
-/// As [`line`], but newlines and tabs stay: for diffs and file content.
+/// As [`line()`], but newlines and tabs stay: for diffs and file content.
 pub fn block(text: &str) -> String {
     escape(text, |character| matches!(character, '\n' | '\t'))
 }

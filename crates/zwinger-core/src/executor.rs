@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use zwinger_sandbox::{Backend, Confinement, Enforcement, ExecutorLink, Session, SessionError};
+use zwinger_sandbox::{Backend, Confinement, Enforcement, ExecutorLink, HostPath, Session, SessionError};
 
 use crate::action::Action;
 use crate::error::Failed;
@@ -21,6 +21,11 @@ use wire::{Envelope, Present, Refusal, Request, Response};
 
 /// Bytes of a file that one read returns at most.
 const READ_BYTES: u64 = 256 * 1024;
+
+/// How long the executor may take beyond a command's own limits, and for a request for files. It is hostile: a command may have
+/// stopped it.
+const PATIENCE: Duration = Duration::from_secs(10);
+const FILE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A session's walls with an executor inside. When it dies, the next request starts another in the same walls.
 #[derive(Debug)]
@@ -108,6 +113,10 @@ impl Executor {
     /// Sends one request and waits for its answer. A dead executor fails the request that met it; the next finds a new one.
     fn request(&self, request: Request) -> Result<Response, Failed> {
         let gone = || Failed("the executor ended while it worked; it was started again, so try once more".into());
+        let patience = match &request {
+            Request::Run { time, grace, .. } => *time + *grace + PATIENCE,
+            _ => FILE_PATIENCE,
+        };
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (send, answer) = mpsc::channel();
         let requests = {
@@ -121,16 +130,27 @@ impl Executor {
             running.requests.clone()
         };
         wire::write(&mut *lock(&requests), &Envelope { id, message: request }).map_err(|_| gone())?;
-        match answer.recv().map_err(|_| gone())? {
+        let answered = match answer.recv_timeout(patience) {
+            Ok(answered) => answered,
+            Err(RecvTimeoutError::Disconnected) => return Err(gone()),
+            Err(RecvTimeoutError::Timeout) => {
+                // Starting another ends this one with everything that it started.
+                let mut link = lock(&self.link);
+                *link = None;
+                *link = self.start().ok();
+                return Err(Failed("the executor did not answer in time; it was started again".into()));
+            }
+        };
+        match answered {
             Response::Refused(refusal) => Err(Failed(explain(&refusal))),
             response => Ok(response),
         }
     }
 
-    /// What a write would replace. Reads only, beneath the workspace, so that a person can be shown the difference.
-    pub(crate) fn inspect(&self, path: &std::path::Path) -> Result<Option<Present>, Failed> {
+    /// Where a write would really go, and what it would replace. Reads only, beneath the workspace, so that a person can be shown the difference.
+    pub(crate) fn inspect(&self, path: &std::path::Path) -> Result<(HostPath, Option<Present>), Failed> {
         match self.request(Request::Inspect { path: path.into() })? {
-            Response::Inspected(present) => Ok(present),
+            Response::Inspected { path, present } => Ok((path, present)),
             _ => Err(Failed("the executor answered something else than it was asked".into())),
         }
     }
@@ -158,7 +178,7 @@ impl Executor {
         let limits = &self.confinement.limits;
         Request::Run {
             argv: vec!["/bin/sh".into(), "-c".into(), command.into()],
-            time: limits.time.map_or(timeout, |most| most.min(timeout)),
+            time: timeout,
             grace: limits.grace,
             output: limits.output as u64,
         }

@@ -10,7 +10,7 @@ use crate::action::Action;
 use crate::error::{Broken, Denied, Failed, Invalid};
 use crate::executor::wire::{ListedEntry, Response};
 
-/// What came back from inside the walls. Hostile until [`Raw::make_safe`].
+/// What came back from inside the walls. Hostile until `make_safe`.
 #[derive(Debug)]
 pub struct Raw(Result<Response, Failed>);
 

@@ -7,6 +7,8 @@ use crate::escape;
 use crate::executor::Executor;
 use crate::gate::Question;
 
+/// For the comparison of two texts.
+const PATIENCE: std::time::Duration = std::time::Duration::from_millis(500);
 /// Lines around a change.
 const CONTEXT: usize = 3;
 
@@ -51,7 +53,8 @@ fn difference(old: Option<Option<&[u8]>>, new: &str) -> String {
     if old == new {
         return "(no change)\n".into();
     }
-    let diff = TextDiff::from_lines(old.as_str(), new);
+    // A diff of hostile texts takes quadratic time; past the limit it is coarser, and still whole.
+    let diff = TextDiff::configure().timeout(PATIENCE).diff_lines(old.as_str(), new);
     escape::block(&diff.unified_diff().context_radius(CONTEXT).to_string())
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use zwinger_sandbox::{Backend, Confinement, Enforcement, SessionError};
 
-use crate::action::Action;
+use crate::action::{Action, WorkspacePath};
 use crate::audit::Audit;
 use crate::call::Call;
 use crate::error::{Broken, Invalid};
@@ -103,9 +103,14 @@ impl Runtime {
     /// Decodes, and looks at what a write would replace: a path that leads outside is refused before anyone is asked.
     fn prepare(&self, call: &Call) -> Result<Action, Invalid> {
         let mut action = call.decode(&self.executor.confinement().workspace_names())?;
+        if let (Action::Run { timeout, .. }, Some(most)) = (&mut action, self.executor.confinement().limits.time) {
+            *timeout = most.min(*timeout);
+        }
         if let Action::Write { path, before, .. } = &mut action {
-            let present = self.executor.inspect(path.as_ref());
-            *before = present.map_err(|failed| Invalid::Path(format!("{path} {failed}")))?;
+            let inspected = self.executor.inspect(path.as_ref());
+            let (real, present) = inspected.map_err(|failed| Invalid::Path(format!("{path} {failed}")))?;
+            // What is shown, recorded and granted is the file that is written, whatever links lead to it.
+            (*path, *before) = (WorkspacePath::resolved(&real)?, present);
         }
         Ok(action)
     }

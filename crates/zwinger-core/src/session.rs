@@ -72,7 +72,10 @@ impl State {
     /// As [`StateError`] says.
     pub fn open(path: &Path, confinement: &Confinement) -> Result<Self, StateError> {
         let unusable = |error| StateError::Unusable(path.to_owned(), error);
-        let exposed = |path: &Path| confinement.writable().any(|writable| path.starts_with(writable));
+        // A grant below the state exposes a part of it; a workspace beside it is what the walls are for.
+        let exposed = |path: &Path| {
+            confinement.writable().any(|writable| path.starts_with(writable) || writable.starts_with(path))
+        };
         // By its name first, so that nothing is made in a workspace; then by where it really is.
         if exposed(path) {
             return Err(StateError::Exposed(path.to_owned()));

@@ -103,7 +103,8 @@ impl Surroundings {
             no_namespaces: None,
             landlock_abi: walls::landlock_abi(),
             top: directories(Path::new("/")),
-            open_system: Vec::new(),
+            path: std::env::var_os("PATH").iter().flat_map(std::env::split_paths).filter_map(real_directory).collect(),
+            readable: Vec::new(),
             scan: Scan::of(confinement.workspace()),
             temporary: None,
         }
@@ -122,10 +123,15 @@ impl Surroundings {
         if let Some(secret) = confinement.hidden(&self.scan).into_iter().next() {
             return Err(BackendError::SecretsExposed { secret, reason });
         }
-        let open_system = plan::open_system(&|directory| entries(directory, |_| true));
+        let readable = plan::readable(confinement, self, &|directory| entries(directory, |_| true));
         let temporary = Some(temporary.to_owned());
-        Ok(Self { no_namespaces: Some(reason), temporary, open_system, ..self.clone() })
+        Ok(Self { no_namespaces: Some(reason), temporary, readable, ..self.clone() })
     }
+}
+
+/// An entry of PATH; a relative one would name a directory of the workspace.
+fn real_directory(path: PathBuf) -> Option<HostPath> {
+    path.is_absolute().then(|| path.canonicalize().ok()).flatten().map(HostPath::from)
 }
 
 fn directories(parent: &Path) -> Vec<HostPath> {

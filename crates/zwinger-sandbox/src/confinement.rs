@@ -10,9 +10,42 @@ use crate::host_path::HostPath;
 use crate::scan::Scan;
 
 /// Directories that are never a workspace: a mistake there would cost the machine.
-const SYSTEM_DIRECTORIES: [&str; 17] = [
-    "/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/opt", "/proc", "/root", "/run", "/sbin", "/sys",
-    "/tmp", "/usr", "/var",
+const SYSTEM_DIRECTORIES: [&str; 14] = [
+    "/",
+    "/home",
+    "/media",
+    "/mnt",
+    "/opt",
+    "/root",
+    "/srv",
+    "/tmp",
+    "/usr",
+    "/usr/local",
+    "/var",
+    "/var/lib",
+    "/var/log",
+    "/var/tmp",
+];
+
+/// Nor is anything below these. Below others of /usr and /var projects do live, such as /usr/src/app in containers.
+const SYSTEM_TREES: [&str; 17] = [
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/proc",
+    "/run",
+    "/sbin",
+    "/sys",
+    "/usr/bin",
+    "/usr/include",
+    "/usr/lib",
+    "/usr/libexec",
+    "/usr/sbin",
+    "/usr/share",
 ];
 
 /// What the network may be.
@@ -90,13 +123,17 @@ impl Confinement {
         if !workspace.metadata().map_err(unusable)?.is_dir() {
             return Err(WorkspaceError::NotADirectory(workspace));
         }
-        let home = home.and_then(|home| home.canonicalize().ok());
-        if SYSTEM_DIRECTORIES.iter().any(|system| workspace == Path::new(system)) {
+        if is_system(&workspace) {
             return Err(WorkspaceError::Refused(workspace, "a system directory"));
         }
-        if home.as_ref().is_some_and(|home| home.starts_with(&workspace)) {
+        // A home that is a system directory is nobody's own, such as `HOME=/` of a service; /root is root's.
+        let own =
+            |home: PathBuf| home.canonicalize().ok().filter(|home| home == Path::new("/root") || !is_system(home));
+        let (home, own_home) = (home.map(Path::to_owned).and_then(own), home_of_user().and_then(own));
+        if home.iter().chain(&own_home).any(|home| home.starts_with(&workspace)) {
             return Err(WorkspaceError::Refused(workspace, "it holds the home directory"));
         }
+        let home = home.or(own_home);
         Ok(Self {
             workspace: workspace.into(),
             named: std::path::absolute(root).map_err(unusable)?.into(),
@@ -210,6 +247,24 @@ impl Confinement {
     }
 }
 
+fn is_system(path: &Path) -> bool {
+    // By their real places: /bin is often a link to /usr/bin.
+    let mut trees = SYSTEM_TREES.iter().filter_map(|tree| Path::new(tree).canonicalize().ok());
+    SYSTEM_DIRECTORIES.iter().any(|system| path == Path::new(system)) || trees.any(|tree| path.starts_with(tree))
+}
+
+/// The home directory that /etc/passwd gives the caller (passwd(5)), for an environment without HOME.
+fn home_of_user() -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStringExt;
+    let user = rustix::process::getuid().as_raw().to_string();
+    let passwd = std::fs::read("/etc/passwd").ok()?;
+    let home = passwd.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut fields = line.split(|byte| *byte == b':');
+        (fields.nth(2)? == user.as_bytes()).then(|| fields.nth(2)).flatten()
+    })?;
+    Some(PathBuf::from(std::ffi::OsString::from_vec(home.to_vec())))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,7 +272,7 @@ mod tests {
     #[test]
     fn system_directories_and_home_are_refused() {
         let home = tempfile::tempdir().unwrap();
-        for refused in ["/", "/etc", "/usr", "/tmp"] {
+        for refused in ["/", "/etc", "/usr", "/tmp", "/bin", "/usr/bin", "/var/lib", "/dev/shm", "/root"] {
             assert!(matches!(
                 Confinement::new(Path::new(refused), Some(home.path())),
                 Err(WorkspaceError::Refused(..))

@@ -4,8 +4,7 @@
 //! nor signal it.
 
 use std::ffi::OsString;
-use std::io;
-use std::io::IoSlice;
+use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -93,7 +92,7 @@ pub fn main() -> ! {
         Ok(()) => 0,
         // The host is told of walls that fail by `Report::Failed`; this is a broken socket.
         Err(error) => {
-            eprintln!("zwinger: the keeper ended: {error}");
+            let _ = writeln!(io::stderr(), "zwinger: the keeper ended: {error}");
             1
         }
     };
@@ -146,7 +145,7 @@ impl Keeper {
     fn raise(&mut self) -> Result<(), WallError> {
         let own_ids = OwnIds::read();
         if let Some(mounts) = &self.plan.mounts {
-            sys::unshare(walls::namespaces(&self.plan)).map_err(WallError::at("enter new namespaces"))?;
+            sys::unshare(walls::namespaces(&self.plan)).map_err(WallError::refusable("enter new namespaces"))?;
             if self.plan.root_caller {
                 self.wait_for_maps().map_err(WallError::at("map the ids"))?;
             } else {
@@ -211,7 +210,7 @@ impl Keeper {
             Cloned::Child => {
                 let error = self.become_executor(&stdin, &stdout);
                 // Seen by the host as an executor that ends before it greets; the reason goes to its standard error.
-                eprintln!("zwinger: the executor did not start: {error}");
+                let _ = writeln!(io::stderr(), "zwinger: the executor did not start: {error}");
                 sys::exit_now(1)
             }
         }

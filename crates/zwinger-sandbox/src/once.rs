@@ -4,9 +4,9 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Backend, BackendError};
@@ -120,7 +120,7 @@ fn attempt(
             supervise(plan, pid, &ours, outputs)
         }
         Err(error) => {
-            let error = WallError::at("enter new namespaces")(error);
+            let error = WallError::refusable("enter new namespaces")(error);
             if error.not_permitted() {
                 Ok(Attempt::NotPermitted(error.to_string()))
             } else {
@@ -139,8 +139,7 @@ fn supervise(plan: &Plan, child: Pid, socket: &OwnedFd, mut outputs: Outputs) ->
         // The kernel tears the namespaces down after this; nobody needs to wait for that.
         return Ok(Attempt::Finished(finished));
     }
-    let _ = rustix::process::kill_process(child, Signal::KILL);
-    let _ = rustix::process::waitpid(Some(child), WaitOptions::empty());
+    supervisor::kill_tree(child);
     attempt
 }
 
@@ -154,6 +153,10 @@ fn conduct(plan: &Plan, child: Pid, socket: &OwnedFd, outputs: &mut Outputs) -> 
     };
     loop {
         if !wait(socket, outputs)? {
+            // Without a process namespace the command can do that to our child.
+            if sys::is_stopped(child)? {
+                return Err(RunError::Lost);
+            }
             continue;
         }
         match receive::<Report>(socket.as_fd())? {
@@ -172,7 +175,8 @@ fn conduct(plan: &Plan, child: Pid, socket: &OwnedFd, outputs: &mut Outputs) -> 
 fn wait(socket: &OwnedFd, outputs: &mut Outputs) -> io::Result<bool> {
     let mut polled = vec![PollFd::new(socket, PollFlags::IN)];
     polled.extend(outputs.open().map(|pipe| PollFd::from_borrowed_fd(pipe, PollFlags::IN)));
-    match rustix::event::poll(&mut polled, None) {
+    let tick = Timespec { tv_sec: supervisor::TICK.as_secs().cast_signed(), tv_nsec: 0 };
+    match rustix::event::poll(&mut polled, Some(&tick)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }
@@ -190,7 +194,12 @@ fn inside(plan: &Plan, command: &Command, own_ids: OwnIds, socket: &OwnedFd, end
         Err(error) => Report::Failed { not_permitted: error.not_permitted(), text: error.to_string() },
         Ok(()) => match run(plan, command, socket) {
             Ok(finished) => Report::Finished(Box::new(finished)),
-            Err(SupervisorError::Lost) => Report::Lost,
+            Err(SupervisorError::Lost) => {
+                if plan.mounts.is_none() {
+                    supervisor::sweep();
+                }
+                Report::Lost
+            }
             Err(SupervisorError::Start(error)) => Report::Failed { text: error.to_string(), not_permitted: false },
         },
     };
@@ -208,9 +217,13 @@ fn raise(plan: &Plan, own_ids: OwnIds, socket: &OwnedFd) -> Result<(), WallError
         // Without a process namespace our end would not be the command's: then the socket tells us of the host's.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(WallError::at("tie the child to zwinger"))?;
+    } else {
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+            .map_err(WallError::at("adopt orphans"))?;
     }
     sys::close_on_exec_above_2().map_err(WallError::at("close inherited descriptors"))?;
     sys::reset_signals();
+    no_directories().map_err(WallError::at("pass the streams through"))?;
     if let Some(mounts) = &plan.mounts {
         if plan.root_caller {
             wait_for_maps(socket).map_err(WallError::at("map the ids"))?;
@@ -223,6 +236,17 @@ fn raise(plan: &Plan, own_ids: OwnIds, socket: &OwnedFd) -> Result<(), WallError
     if let Some(seal) = &plan.seal {
         walls::drop_capabilities(plan)?;
         walls::seal(seal)?;
+    }
+    Ok(())
+}
+
+/// A directory as a stream would be a way around the mounts: what is opened beneath it is beneath the host's own.
+fn no_directories() -> io::Result<()> {
+    for stream in [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()] {
+        let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(stream)?.st_mode);
+        if kind == rustix::fs::FileType::Directory {
+            return Err(io::Error::other("a directory is no stream"));
+        }
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ const HOME_VISIBLE: [&str; 8] =
     [".cargo", ".rustup", ".nvm", ".pyenv", ".local/bin", ".local/lib", ".gitconfig", ".config/git"];
 
 /// Secrets below the visible part of the home directory.
-const HOME_HIDDEN: [&str; 2] = [".cargo/credentials", ".cargo/credentials.toml"];
+const HOME_HIDDEN: [&str; 3] = [".cargo/credentials", ".cargo/credentials.toml", ".config/git/credentials"];
 
 /// Secrets of the system that a caller with rights over it could otherwise read, and kernel files that tell or do too much.
 const SYSTEM_HIDDEN: [&str; 11] = [
@@ -88,6 +88,8 @@ pub struct Mounts {
     pub pins: Vec<Bind>,
     /// Files and directories to cover with nothing, where they exist.
     pub hidden: Vec<HostPath>,
+    /// Those of the workspace; one that is gone since it was seen is somewhere else, so that the walls cannot be raised.
+    pub secrets: Vec<HostPath>,
 }
 
 /// The rights of a Landlock rule.
@@ -154,10 +156,12 @@ pub struct Surroundings {
     pub no_namespaces: Option<String>,
     /// The Landlock ABI of the kernel; 0 is none.
     pub landlock_abi: u32,
+    /// The directories of PATH, by their real places.
+    pub path: Vec<HostPath>,
     /// The directories at the top of this machine's tree.
     pub top: Vec<HostPath>,
-    /// What of the system is readable where nothing can be covered: the system directories, taken apart around secrets.
-    pub open_system: Vec<HostPath>,
+    /// What of the system and of toolchains is readable where nothing can be covered.
+    pub readable: Vec<HostPath>,
     /// What of the workspace is to be hidden or kept as it is.
     pub scan: Scan,
     /// A private directory of the session for temporary files, used where /tmp cannot be private.
@@ -167,10 +171,6 @@ pub struct Surroundings {
 impl Surroundings {
     fn namespaces(&self) -> bool {
         self.no_namespaces.is_none()
-    }
-
-    fn variable(&self, name: &str) -> Option<&OsStr> {
-        self.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_os_str())
     }
 }
 
@@ -223,9 +223,9 @@ fn temporary(around: &Surroundings) -> &OsStr {
 fn toolchains(confinement: &Confinement, around: &Surroundings) -> Vec<HostPath> {
     let home = confinement.home();
     let visible = home.into_iter().flat_map(|home| HOME_VISIBLE.iter().map(move |entry| home.join(entry)));
-    let path = around.variable("PATH").map(std::env::split_paths).into_iter().flatten();
+    let path = around.path.iter().map(|dir| dir.to_path_buf());
     let mut toolchains: Vec<HostPath> = visible
-        .chain(path.filter(|dir| dir.is_absolute() && !in_system(dir)))
+        .chain(path.filter(|dir| !in_system(dir)))
         // A PATH entry that holds the home directory or the workspace would undo the allow-list.
         .filter(|dir| !holds(dir, home) && !holds(dir, Some(confinement.workspace())))
         .map(HostPath::from)
@@ -241,18 +241,29 @@ fn toolchains(confinement: &Confinement, around: &Surroundings) -> Vec<HostPath>
     tops
 }
 
-/// The system directories without what is hidden in them, by `children`: the entries of a directory that are no links.
-pub(crate) fn open_system(children: &dyn Fn(&Path) -> Vec<PathBuf>) -> Vec<HostPath> {
-    let mut open: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
+/// What is readable where nothing can be covered: the system directories and the toolchains, taken apart around what is hidden
+/// in them by `children`, the entries of a directory that are no links.
+pub(crate) fn readable(
+    confinement: &Confinement,
+    around: &Surroundings,
+    children: &dyn Fn(&Path) -> Vec<PathBuf>,
+) -> Vec<HostPath> {
+    let hidden: Vec<PathBuf> = SYSTEM_HIDDEN.iter().map(PathBuf::from).chain(credentials(confinement)).collect();
+    let toolchains = toolchains(confinement, around).into_iter().map(|path| path.to_path_buf());
+    let mut open: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).chain(toolchains).collect();
     let mut found = Vec::new();
     while let Some(path) = open.pop() {
-        if !SYSTEM_HIDDEN.iter().any(|hidden| Path::new(hidden).starts_with(&path)) {
+        if !hidden.iter().any(|hidden| hidden.starts_with(&path)) {
             found.push(path.into());
-        } else if !SYSTEM_HIDDEN.iter().any(|hidden| Path::new(hidden) == path) {
+        } else if !hidden.contains(&path) {
             open.extend(children(&path));
         }
     }
     found
+}
+
+fn credentials(confinement: &Confinement) -> impl Iterator<Item = PathBuf> {
+    confinement.home().into_iter().flat_map(|home| HOME_HIDDEN.iter().map(|entry| home.join(entry)))
 }
 
 fn in_system(path: &Path) -> bool {
@@ -293,13 +304,10 @@ fn mounts(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPa
     binds.extend(confinement.write.iter().map(read_write));
     // The workspace comes last: it may lie below any of the others.
     binds.push(Bind { path: confinement.workspace().into(), writable: true });
-    let pins =
-        around.scan.repositories.iter().map(read_write).chain(around.scan.protected.iter().map(read_only)).collect();
+    let pins = around.scan.pinned.iter().map(read_write).chain(around.scan.protected.iter().map(read_only)).collect();
     let hidden = SYSTEM_HIDDEN.iter().map(|path| HostPath::from(*path));
-    let credentials =
-        confinement.home().into_iter().flat_map(|home| HOME_HIDDEN.iter().map(|entry| home.join(entry).into()));
-    let hidden = hidden.chain(credentials).chain(confinement.hidden(&around.scan)).collect();
-    Mounts { memory: empty, binds, pins, hidden }
+    let hidden = hidden.chain(credentials(confinement).map(HostPath::from)).collect();
+    Mounts { memory: empty, binds, pins, hidden, secrets: confinement.hidden(&around.scan) }
 }
 
 fn rules(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPath]) -> Vec<Rule> {
@@ -307,7 +315,7 @@ fn rules(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPat
     let write = |path: HostPath| Rule { path, rights: Rights::Write };
     let mut rules: Vec<Rule> = match around.namespaces() {
         true => SYSTEM.iter().map(|path| read((*path).into())).collect(),
-        false => around.open_system.iter().cloned().map(read).collect(),
+        false => around.readable.iter().cloned().map(read).collect(),
     };
     rules.push(read("/sys/devices/system/cpu".into()));
     if confinement.network() == Network::On {
@@ -318,10 +326,11 @@ fn rules(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPat
         rules.extend(["/tmp", "/var/tmp", "/dev"].map(|path| write(path.into())));
     } else {
         rules.extend(DEVICES.iter().map(|device| write((*device).into())));
-        rules.extend(["/dev/ptmx", "/dev/pts"].map(|path| write(path.into())));
         rules.extend(around.temporary.iter().map(|path| write(path.clone().into())));
     }
-    rules.extend(toolchains.iter().cloned().map(read));
+    if around.namespaces() {
+        rules.extend(toolchains.iter().cloned().map(read));
+    }
     rules.extend(confinement.read.iter().cloned().map(read));
     rules.extend(confinement.write.iter().cloned().map(write));
     rules.push(write(confinement.workspace().into()));

@@ -228,12 +228,17 @@ impl Root {
         Ok((directory, name.into()))
     }
 
-    /// Whether a new file could be made at `path`: its parent is there and beneath the root. Makes nothing.
+    /// Where a write to `path` would really go, relative to the root: every link followed beneath it, the last component too,
+    /// whether or not there is a file yet. Makes nothing.
     ///
     /// # Errors
     /// As [`PathError`] says.
-    pub fn check_parent(&self, path: &Path) -> Result<(), PathError> {
-        self.follow(path).map(drop)
+    pub fn resolve(&self, path: &Path) -> Result<PathBuf, PathError> {
+        use std::os::fd::AsRawFd;
+        let (parent, name) = self.follow(path)?;
+        let parent = std::fs::read_link(format!("/proc/self/fd/{}", parent.as_raw_fd()))?;
+        let parent = parent.strip_prefix(self.path()?).map_err(|_| PathError::Outside)?;
+        Ok(parent.join(name))
     }
 
     /// Opens a file of zwinger's own for appending, made with mode 0600 where it is missing.

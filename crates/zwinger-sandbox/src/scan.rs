@@ -1,6 +1,7 @@
 //! What of a workspace must be hidden or kept as it is, found by one bounded walk from outside before the walls are raised.
 
 use std::ffi::OsStr;
+use std::fs::FileType;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -37,16 +38,19 @@ const PROTECTED: [&str; 19] = [
     ".zwinger.toml",
 ];
 
-/// Parts of a git directory that make git run or trust something.
-const GIT_PROTECTED: [&str; 4] = ["config", "config.worktree", "hooks", "info/attributes"];
+/// Parts of a git directory, a submodule's or a worktree's own, that make git run or trust something.
+const GIT_PROTECTED: [&str; 5] = ["config", "config.worktree", "hooks", "commondir", "gitdir"];
+
+/// Directories of git that hold data by any name and that nothing is run from.
+const GIT_DATA: [&str; 5] = ["objects", "refs", "logs", "lfs", "rr-cache"];
 
 /// What the walk found. Paths are below the workspace's canonical root.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scan {
-    /// Files that are hidden.
+    /// Files that are hidden, and directories that could not be looked into.
     pub secrets: Vec<HostPath>,
-    /// Directories of git; each is pinned so that it cannot be moved away with what it protects.
-    pub repositories: Vec<HostPath>,
+    /// Directories that must not be moved away, with what they hold that is protected.
+    pub pinned: Vec<HostPath>,
     /// Files and directories that are read-only.
     pub protected: Vec<HostPath>,
     /// Protected names that are links, which no mount can hold.
@@ -58,22 +62,40 @@ pub struct Scan {
 impl Scan {
     /// Walks the workspace without following links.
     pub fn of(workspace: &Path) -> Self {
-        let mut walk = Walk { scan: Self::default(), entries: 0, deadline: Instant::now() + MAX_TIME };
-        let mut open = vec![workspace.to_owned()];
-        while let Some(directory) = open.pop() {
-            if !walk.directory(&directory, directory == workspace, &mut open) {
+        let mut walk = Walk {
+            workspace: workspace.to_owned(),
+            scan: Self::default(),
+            entries: 0,
+            deadline: Instant::now() + MAX_TIME,
+        };
+        let mut open = vec![(workspace.to_owned(), Place::Top)];
+        while let Some((directory, place)) = open.pop() {
+            if !walk.directory(&directory, place, &mut open) {
                 break;
             }
         }
         let mut scan = walk.scan;
-        for paths in [&mut scan.secrets, &mut scan.repositories, &mut scan.protected, &mut scan.links] {
+        for paths in [&mut scan.secrets, &mut scan.pinned, &mut scan.protected, &mut scan.links] {
             paths.sort();
+            paths.dedup();
         }
         scan
     }
 }
 
+/// Where a directory lies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// The workspace itself.
+    Top,
+    /// Anywhere below.
+    Below,
+    /// In a git directory, submodules' and worktrees' own included.
+    Git,
+}
+
 struct Walk {
+    workspace: PathBuf,
     scan: Scan,
     entries: usize,
     deadline: Instant,
@@ -81,9 +103,16 @@ struct Walk {
 
 impl Walk {
     /// `false` when a bound is reached.
-    fn directory(&mut self, directory: &Path, top: bool, open: &mut Vec<PathBuf>) -> bool {
-        // What the caller cannot read is closed to the session as well, which has no more rights.
-        let Ok(entries) = std::fs::read_dir(directory) else { return true };
+    fn directory(&mut self, directory: &Path, place: Place, open: &mut Vec<(PathBuf, Place)>) -> bool {
+        let entries = match std::fs::read_dir(directory) {
+            Ok(entries) => entries,
+            // An owner may open it again from inside; what nobody saw is covered as a whole.
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                self.scan.secrets.push(directory.into());
+                return true;
+            }
+            Err(_) => return true,
+        };
         for entry in entries.flatten() {
             self.entries += 1;
             if self.entries > MAX_ENTRIES || Instant::now() > self.deadline {
@@ -91,49 +120,64 @@ impl Walk {
                 return false;
             }
             let Ok(kind) = entry.file_type() else { continue };
-            let (name, path) = (entry.file_name(), entry.path());
-            if is_secret(&name) && !kind.is_dir() {
-                self.scan.secrets.push(path.into());
-            } else if name == ".git" && kind.is_dir() {
-                self.repository(&path);
-            } else if top && PROTECTED.iter().any(|protected| name == *protected) {
-                self.protect(path, kind);
-            } else if name == ".cargo" && kind.is_dir() {
-                self.protect_if_present(&path.join("config.toml"));
-            } else if kind.is_dir() {
-                open.push(path);
-            }
+            self.entry(&entry.file_name(), entry.path(), kind, place, open);
         }
         true
     }
 
-    fn repository(&mut self, git: &Path) {
-        self.scan.repositories.push(git.into());
-        for part in GIT_PROTECTED {
-            self.protect_if_present(&git.join(part));
+    fn entry(&mut self, name: &OsStr, path: PathBuf, kind: FileType, place: Place, open: &mut Vec<(PathBuf, Place)>) {
+        if is_secret(name) && !kind.is_dir() {
+            self.secret(path, kind);
+            return;
         }
-        // Submodules and linked worktrees have settings of their own.
-        for kept in ["modules", "worktrees"] {
-            for entry in std::fs::read_dir(git.join(kept)).into_iter().flatten().flatten() {
-                for part in GIT_PROTECTED {
-                    self.protect_if_present(&entry.path().join(part));
-                }
+        let mut inside = if place == Place::Top { Place::Below } else { place };
+        if name == ".git" {
+            if kind.is_dir() {
+                self.scan.pinned.push(path.clone().into());
+                inside = Place::Git;
+            } else {
+                self.protect(path.clone(), kind);
             }
+        } else if is_protected(name, &path, place) {
+            self.protect(path.clone(), kind);
+        }
+        if kind.is_dir() && !(place == Place::Git && GIT_DATA.iter().any(|data| name == *data)) {
+            open.push((path, inside));
         }
     }
 
-    fn protect_if_present(&mut self, path: &Path) {
-        if let Ok(status) = path.symlink_metadata() {
-            self.protect(path.to_owned(), status.file_type());
+    /// A link is no secret, but what it leads to is, if that is a file of the workspace: elsewhere nothing can be read anyway,
+    /// or it is no secret of this workspace.
+    fn secret(&mut self, path: PathBuf, kind: FileType) {
+        if !kind.is_symlink() {
+            self.scan.secrets.push(path.into());
+            return;
         }
+        let target = path.canonicalize().ok().filter(|target| target.starts_with(&self.workspace) && target.is_file());
+        self.scan.secrets.extend(target.map(HostPath::from));
     }
 
-    fn protect(&mut self, path: PathBuf, kind: std::fs::FileType) {
+    fn protect(&mut self, path: PathBuf, kind: FileType) {
         if kind.is_symlink() {
             self.scan.links.push(path.into());
         } else if kind.is_file() || kind.is_dir() {
+            // Its directories up to the repository: one that is moved away could be made anew with another file in it.
+            let below = path.strip_prefix(&self.workspace).unwrap_or(&path).ancestors().skip(1);
+            let pinned = below.take_while(|dir| dir.iter().any(|name| name == ".git" || name == ".cargo"));
+            self.scan.pinned.extend(pinned.map(|dir| HostPath::from(self.workspace.join(dir))));
             self.scan.protected.push(path.into());
         }
+    }
+}
+
+/// What makes the host, or git on it, run or trust something.
+fn is_protected(name: &OsStr, path: &Path, place: Place) -> bool {
+    let below = |directory| path.parent().is_some_and(|parent| parent.ends_with(directory));
+    match place {
+        Place::Git if name == "attributes" => below("info"),
+        Place::Git => GIT_PROTECTED.iter().any(|protected| name == *protected),
+        Place::Top if PROTECTED.iter().any(|protected| name == *protected) => true,
+        Place::Top | Place::Below => name == "config.toml" && below(".cargo"),
     }
 }
 
@@ -176,7 +220,7 @@ mod tests {
         let root = dir.path();
         make(
             root,
-            &[".git/config", ".git/hooks/x", ".git/modules/m/config", "vendor/sub/.git/config", ".vscode/tasks.json"],
+            &[".git/config", ".git/hooks/x", ".git/modules/a/m/config", "vendor/sub/.git/config", ".vscode/tasks.json"],
         );
         make(root, &["AGENTS.md", "docs/AGENTS.md", ".cargo/config.toml", ".git/objects/aa/bb"]);
         std::os::unix::fs::symlink("/tmp/x", root.join(".mcp.json")).unwrap();
@@ -184,14 +228,17 @@ mod tests {
         let below = |paths: &[HostPath]| -> Vec<String> {
             paths.iter().map(|path| path.strip_prefix(root).unwrap().display().to_string()).collect()
         };
-        assert_eq!(below(&scan.repositories), [".git", "vendor/sub/.git"]);
+        assert_eq!(
+            below(&scan.pinned),
+            [".cargo", ".git", ".git/modules", ".git/modules/a", ".git/modules/a/m", "vendor/sub/.git"]
+        );
         assert_eq!(
             below(&scan.protected),
             [
                 ".cargo/config.toml",
                 ".git/config",
                 ".git/hooks",
-                ".git/modules/m/config",
+                ".git/modules/a/m/config",
                 ".vscode",
                 "AGENTS.md",
                 "vendor/sub/.git/config",

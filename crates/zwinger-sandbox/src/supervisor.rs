@@ -1,6 +1,6 @@
 //! One command from start to the proof that nothing of it is left.
 //!
-//! The proof: a supervisor process ([`sys::Shim`]) is the subreaper of the command, so every living descendant has a chain of
+//! The proof: a supervisor process (`sys::Shim`) is the subreaper of the command, so every living descendant has a chain of
 //! parents that ends at it, setsid(2) and double forks included; when its wait(2) says ECHILD the tree is empty.
 
 use std::ffi::OsString;
@@ -21,6 +21,10 @@ use crate::sys::{self, Exec, ExecParts, Shim};
 
 /// How long the pipes are read on after a command has ended, while something that it left still holds them.
 const DRAIN: Duration = Duration::from_secs(1);
+/// How often it is looked whether the supervisor itself was stopped.
+pub(crate) const TICK: Duration = Duration::from_secs(1);
+/// Passes over a tree that goes on growing while it is killed.
+const PASSES: usize = 100;
 /// How long a SIGKILL sweep may take before the whole session is given up.
 const SWEEP: Duration = Duration::from_secs(1);
 
@@ -172,6 +176,7 @@ impl<'a> Supervision<'a> {
                 // Between two passes of the sweep.
                 Phase::Sweeping(until) => Some(until.min(Instant::now() + Duration::from_millis(1))),
             };
+            let until = Some(until.unwrap_or_else(|| Instant::now() + TICK).min(Instant::now() + TICK));
             let ready = self.wait(cancel.filter(|_| phase == Phase::Running), until)?;
             if ready.status {
                 self.read_status()?;
@@ -179,6 +184,9 @@ impl<'a> Supervision<'a> {
             self.outputs.read(&ready.pipes)?;
             if ready.ended {
                 break;
+            }
+            if self.shim.is_stopped()? {
+                return Err(SupervisorError::Lost);
             }
             let now = Instant::now();
             phase = match phase {
@@ -294,6 +302,21 @@ pub(crate) fn sweep() {
             Err(_) => return,
         }
     }
+}
+
+/// Kills a child and everything below it, as far as it can be seen: for a child that does not do so itself any more.
+pub(crate) fn kill_tree(child: Pid) {
+    for _ in 0..PASSES {
+        let found = descendants(child);
+        if found.is_empty() {
+            break;
+        }
+        for pid in found {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+    }
+    let _ = rustix::process::kill_process(child, Signal::KILL);
+    let _ = rustix::process::waitpid(Some(child), WaitOptions::empty());
 }
 
 /// Every process below `top`, by /proc/PID/task/TID/children (proc(5)).

@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use rustix::process::{Pid, Resource, Rlimit, WaitOptions, WaitStatus};
+use rustix::process::{Pid, Resource, Rlimit, WaitId, WaitIdOptions, WaitOptions, WaitStatus};
 
 /// The namespaces of a session; values of clone(2).
 pub(crate) const NEW_USER: c_int = libc::CLONE_NEWUSER;
@@ -410,6 +410,11 @@ impl Shim {
         self.shared.exec = None;
     }
 
+    /// Whether it was stopped, which only its command can have done.
+    pub(crate) fn is_stopped(&self) -> io::Result<bool> {
+        is_stopped(self.pid)
+    }
+
     /// Waits for the supervisor's end. `true`: it saw that no descendant was left. `false`: it was killed.
     pub(crate) fn wait(&mut self) -> io::Result<bool> {
         let status = wait_for(self.pid)?;
@@ -476,6 +481,17 @@ extern "C" fn child_main(argument: *mut c_void) -> c_int {
     let shared = unsafe { &mut *argument.cast::<Shared>() };
     shared.exec_errno = shared.exec.as_ref().map_or(libc::EINVAL, Exec::enter);
     127
+}
+
+/// Whether a child of ours was stopped by a signal; does not wait.
+pub(crate) fn is_stopped(child: Pid) -> io::Result<bool> {
+    let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    match rustix::process::waitid(WaitId::Pid(child), options) {
+        Ok(found) => Ok(found.is_some()),
+        // It has ended, so it is not stopped.
+        Err(rustix::io::Errno::CHILD) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn wait_for(child: Pid) -> io::Result<WaitStatus> {

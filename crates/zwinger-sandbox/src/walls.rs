@@ -27,19 +27,27 @@ use network::PrivateNetwork;
 pub struct WallError {
     step: &'static str,
     cause: io::Error,
+    /// Whether a refusal of this step means that namespaces are refused here.
+    refusable: bool,
 }
 
 impl WallError {
     pub(crate) fn at<E: Into<io::Error>>(step: &'static str) -> impl FnOnce(E) -> Self {
-        move |cause| Self { step, cause: cause.into() }
+        move |cause| Self { step, cause: cause.into(), refusable: false }
+    }
+
+    /// As [`WallError::at`], of a step that a machine without namespaces for this caller refuses.
+    pub(crate) fn refusable<E: Into<io::Error>>(step: &'static str) -> impl FnOnce(E) -> Self {
+        move |cause| Self { step, cause: cause.into(), refusable: true }
     }
 
     /// Whether this machine does not permit the step, so that a plan without namespaces may be tried.
     pub(crate) fn not_permitted(&self) -> bool {
-        matches!(
-            self.cause.raw_os_error(),
-            Some(libc::EPERM | libc::EACCES | libc::ENOSPC | libc::EUSERS | libc::ENOSYS)
-        )
+        self.refusable
+            && matches!(
+                self.cause.raw_os_error(),
+                Some(libc::EPERM | libc::EACCES | libc::ENOSPC | libc::EUSERS | libc::ENOSYS)
+            )
     }
 }
 
@@ -66,9 +74,11 @@ impl OwnIds {
     /// user_namespaces(7): an ordinary caller may map only itself, from inside, and gives up setgroups(2).
     pub(crate) fn map(self) -> Result<(), WallError> {
         let Self { user, group } = self;
-        std::fs::write("/proc/self/setgroups", "deny").map_err(WallError::at("deny setgroups"))?;
-        std::fs::write("/proc/self/uid_map", format!("{user} {user} 1")).map_err(WallError::at("map the user id"))?;
-        std::fs::write("/proc/self/gid_map", format!("{group} {group} 1")).map_err(WallError::at("map the group id"))
+        std::fs::write("/proc/self/setgroups", "deny").map_err(WallError::refusable("deny setgroups"))?;
+        std::fs::write("/proc/self/uid_map", format!("{user} {user} 1"))
+            .map_err(WallError::refusable("map the user id"))?;
+        std::fs::write("/proc/self/gid_map", format!("{group} {group} 1"))
+            .map_err(WallError::refusable("map the group id"))
     }
 }
 
@@ -76,7 +86,7 @@ impl OwnIds {
 pub(crate) fn map_all_ids(process: rustix::process::Pid) -> Result<(), WallError> {
     let base = format!("/proc/{}", process.as_raw_pid());
     for file in ["uid_map", "gid_map"] {
-        std::fs::write(format!("{base}/{file}"), "0 0 4294967295").map_err(WallError::at("map all ids"))?;
+        std::fs::write(format!("{base}/{file}"), "0 0 4294967295").map_err(WallError::refusable("map all ids"))?;
     }
     Ok(())
 }

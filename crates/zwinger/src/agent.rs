@@ -261,7 +261,7 @@ impl Agent {
     fn next(&mut self) -> Effect {
         while let Some(call) = self.queue.pop_front() {
             match (self.repeats.see(&call), &call.arguments) {
-                (Seen::TooOften, _) => return Effect::GiveUp(Reason::Repeating(call.name)),
+                (Seen::TooOften, _) => return Effect::GiveUp(Reason::Repeating(excerpt(call.name.as_bytes()))),
                 (Seen::Again, _) => self.answer(call.id, repeats::ADVICE.to_owned()),
                 (Seen::New, Ok(arguments)) => {
                     let (id, name, arguments) = (call.id.clone(), call.name.clone(), arguments.clone());

@@ -9,7 +9,7 @@ use zwinger_core::{Call, Runtime, escape, tools};
 use crate::agent::{Agent, Ending, Example, Progress, Protocol, Task, ToolReply, ToolSpec, drive, spaced};
 use crate::args::{Ask, ToolCalls};
 use crate::model::{Client, Endpoint, ModelError, Probed, Secret, first_model, probe};
-use crate::{BROKEN, complain, create_file, tool};
+use crate::{BROKEN, answer, complain, create_file, tell, tool};
 
 /// The task was not done.
 const NOT_DONE: u8 = 1;
@@ -35,26 +35,27 @@ pub(crate) fn run(arguments: &Ask) -> ExitCode {
         }
     };
     let model = client.endpoint();
-    eprintln!("model: {} {}", escape::line(model.base_url()), escape::line(model.model()));
+    tell(&format!("model: {} {}", escape::line(model.base_url()), escape::line(model.model())));
     let mut call = |name: &str, arguments: &Value| call(&runtime, name, arguments);
     let backend = runtime.backend();
     let mut show = |progress: Progress<'_>| match progress {
         Progress::Calling { name, arguments } => {
             let arguments = spaced(arguments);
-            eprintln!("→ tool call: {}({})  [{backend}]", escape::line(name), escape::line(&arguments));
+            tell(&format!("→ tool call: {}({})  [{backend}]", shown(name), shown(&arguments)));
         }
-        Progress::Called { reply, .. } if !reply.success => eprintln!("  {}", escape::line(last_line(&reply.text))),
-        Progress::Said(text) => eprintln!("{}", escape::block(text)),
-        Progress::Cut => eprintln!("(the model's answer was cut at its limit of tokens)"),
+        Progress::Called { reply, .. } if !reply.success => tell(&format!("  {}", shown(last_line(&reply.text)))),
+        Progress::Said(text) => tell(&escape::block(text)),
+        Progress::Cut => tell("(the model's answer was cut at its limit of tokens)"),
         Progress::Asking { .. } | Progress::Called { .. } => {}
     };
     match drive(Agent::new(task(arguments)), &mut client, &mut call, &mut show) {
-        Ending::Done(answer) => {
-            let mut stdout = std::io::stdout();
-            // A closed standard output is the reader's choice, not a failure of the task.
-            let _ = writeln!(stdout, "{}", escape::block(&answer));
-            ExitCode::SUCCESS
-        }
+        Ending::Done(text) => match answer(&escape::block(&text)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                complain(&error);
+                BROKEN.into()
+            }
+        },
         Ending::NotDone(reason) => {
             complain(&reason);
             NOT_DONE.into()
@@ -73,6 +74,17 @@ pub(crate) fn run(arguments: &Ask) -> ExitCode {
 fn call(runtime: &Runtime, name: &str, arguments: &Value) -> ToolReply {
     let outcome = runtime.call(&Call::new(name, arguments.clone()));
     ToolReply { text: outcome.for_model(), success: outcome.success }
+}
+
+/// Characters of a call that a person is shown; the audit has all of it.
+const SHOWN: usize = 2000;
+
+fn shown(text: &str) -> String {
+    let mut shown = escape::line(&text.chars().take(SHOWN).collect::<String>());
+    if let Some(more) = text.chars().count().checked_sub(SHOWN).filter(|more| *more > 0) {
+        shown.push_str(&format!("… ({more} characters more)"));
+    }
+    shown
 }
 
 fn last_line(text: &str) -> &str {

@@ -9,7 +9,7 @@ use zwinger_core::{escape, sandbox::Confinement};
 
 use crate::args::Doctor;
 use crate::model::probe;
-use crate::{BROKEN, complain};
+use crate::{BROKEN, answer, complain};
 
 /// What was found; `--json` prints it as it is.
 #[derive(Serialize)]
@@ -39,16 +39,13 @@ pub(crate) fn run(arguments: &Doctor) -> ExitCode {
         }
     };
     let findings = examine(&confinement, arguments.walls.backend);
-    if arguments.json {
-        match serde_json::to_string_pretty(&findings) {
-            Ok(text) => println!("{text}"),
-            Err(error) => {
-                complain(&error);
-                return BROKEN.into();
-            }
-        }
-    } else {
-        print!("{}", page(&findings, arguments.fix));
+    let text = match arguments.json {
+        true => serde_json::to_string_pretty(&findings).map_err(anyhow::Error::from),
+        false => Ok(page(&findings, arguments.fix).trim_end().to_owned()),
+    };
+    if let Err(error) = text.and_then(|text| Ok(answer(&text)?)) {
+        complain(&error);
+        return BROKEN.into();
     }
     ExitCode::from(u8::from(!findings.enforcement.as_ref().is_some_and(holds_by_default)))
 }

@@ -9,6 +9,7 @@ mod run;
 mod terminal;
 mod tool;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use args::Command;
@@ -27,9 +28,23 @@ fn main() -> ExitCode {
 /// zwinger itself failed, or the walls could not be built.
 const BROKEN: u8 = 125;
 
-/// Says on standard error what went wrong.
+/// Says on standard error what went wrong. Paths and texts of others stand in errors, so that is escaped.
 fn complain(error: &dyn std::fmt::Display) {
-    eprintln!("zwinger: {error}");
+    tell(&format!("zwinger: {}", zwinger_core::escape::block(&error.to_string())));
+}
+
+/// A line on standard error. One that is closed or full is no reason to fail.
+fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// The result, on standard output. A reader that has gone away has what it wanted.
+fn answer(text: &str) -> std::io::Result<()> {
+    let mut stdout = std::io::stdout();
+    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
 }
 
 /// Opens a file that the person named on the command line, emptied.

@@ -8,7 +8,7 @@ use zwinger_core::sandbox::supervisor::{End, Finished};
 use zwinger_core::sandbox::{Output, run_once};
 
 use crate::args::Run;
-use crate::{BROKEN, complain, create_file};
+use crate::{BROKEN, answer, complain, create_file};
 
 pub(crate) fn run(arguments: &Run) -> ExitCode {
     match attempt(arguments) {
@@ -34,7 +34,7 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
     let status = tell(arguments, &finished, &limit);
     let outcome = Outcome::of_command(finished, &limit, Walls { backend, enforcement: &enforcement });
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&outcome)?);
+        answer(&serde_json::to_string_pretty(&outcome)?)?;
     }
     if let Some(mut report) = report {
         use std::io::Write;

@@ -31,7 +31,7 @@ struct Always(Decision, &'static str);
 
 impl Approver for Always {
     fn decide(&self, question: &Question) -> Decision {
-        eprintln!("{}  {}", page(question), self.1);
+        crate::tell(&format!("{}  {}", page(question), self.1));
         self.0.clone()
     }
 

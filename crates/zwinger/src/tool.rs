@@ -10,7 +10,7 @@ use zwinger_core::{Call, OpenError, Options, Runtime};
 
 use crate::args::{SessionArguments, Tool, Walls};
 use crate::terminal;
-use crate::{BROKEN, complain};
+use crate::{BROKEN, answer, complain};
 
 /// Bytes of JSON that are read from standard input.
 const MAX_INPUT: u64 = 16 << 20;
@@ -31,12 +31,10 @@ pub(crate) fn run(arguments: &Tool) -> ExitCode {
         }
     };
     let outcome = runtime.call(&Call::new(&arguments.name, value));
-    match serde_json::to_string_pretty(&outcome) {
-        Ok(text) => println!("{text}"),
-        Err(error) => {
-            complain(&error);
-            return BROKEN.into();
-        }
+    let told = serde_json::to_string_pretty(&outcome).map_err(anyhow::Error::from).and_then(|text| Ok(answer(&text)?));
+    if let Err(error) = told {
+        complain(&error);
+        return BROKEN.into();
     }
     match outcome.kind {
         Kind::Succeeded => 0,

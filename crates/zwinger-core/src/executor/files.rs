@@ -7,11 +7,14 @@ use zwinger_sandbox::{PathError, Root};
 
 use super::wire::{Hash, ListedEntry, MAX_CONTENT, Present, Refusal, Request, Response};
 
+/// Bytes of a file that is read or replaced at most.
+const MAX_FILE: u64 = 1 << 30;
+
 /// Does what a request for files asks.
 pub(super) fn answer(root: &Root, request: Request) -> Response {
     let done = match request {
         Request::Read { path, offset, lines, bytes } => {
-            root.open_file(&path).and_then(|file| Ok(read_lines(file, offset, lines, bytes)?))
+            root.open_file(&path).and_then(bounded).and_then(|file| Ok(read_lines(file, offset, lines, bytes)?))
         }
         Request::List { path } => root.list(&path).map(|entries| {
             let entries = entries.into_iter();
@@ -31,6 +34,14 @@ pub(super) fn answer(root: &Root, request: Request) -> Response {
     done.unwrap_or_else(|error| Response::Refused(refusal(error)))
 }
 
+/// Refuses a file that cannot be read through in reasonable time, such as a sparse one of terabytes.
+fn bounded(file: File) -> Result<File, PathError> {
+    match file.metadata()?.len() {
+        ..=MAX_FILE => Ok(file),
+        size => Err(io::Error::other(format!("it is {size} bytes long, more than {MAX_FILE}")).into()),
+    }
+}
+
 fn hash_of(file: Option<&mut File>) -> io::Result<Option<Hash>> {
     let Some(file) = file else { return Ok(None) };
     file.rewind()?;
@@ -40,12 +51,12 @@ fn hash_of(file: Option<&mut File>) -> io::Result<Option<Hash>> {
 }
 
 fn inspect(root: &Root, path: &std::path::Path) -> Result<Response, PathError> {
-    let mut file = match root.open_file(path) {
+    // Says now, before anyone is asked, whether a write could ever succeed, and where it would go.
+    let path = root.resolve(path)?;
+    let mut file = match root.open_file(&path).and_then(bounded) {
         Ok(file) => file,
         Err(PathError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
-            // Says now, before anyone is asked, whether a write could ever succeed.
-            root.check_parent(path)?;
-            return Ok(Response::Inspected(None));
+            return Ok(Response::Inspected { path: path.into(), present: None });
         }
         Err(error) => return Err(error),
     };
@@ -54,7 +65,7 @@ fn inspect(root: &Root, path: &std::path::Path) -> Result<Response, PathError> {
         Some(content) => Some(*blake3::hash(content).as_bytes()),
         None => hash_of(Some(&mut file))?,
     };
-    Ok(Response::Inspected(hash.map(|hash| Present { hash, content })))
+    Ok(Response::Inspected { path: path.into(), present: hash.map(|hash| Present { hash, content }) })
 }
 
 fn read_lines(file: File, offset: u64, lines: u64, bytes: u64) -> io::Result<Response> {

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ pub fn main() -> ! {
     let status = match zwinger_sandbox::take_streams().and_then(|(requests, responses)| serve(requests, responses)) {
         Ok(()) => 0,
         Err(error) => {
-            eprintln!("zwinger: the executor ended: {error}");
+            let _ = writeln!(io::stderr(), "zwinger: the executor ended: {error}");
             1
         }
     };

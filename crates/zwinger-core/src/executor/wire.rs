@@ -110,7 +110,12 @@ pub enum Response {
     /// Entries, sorted by name.
     Listed(Vec<ListedEntry>),
     /// What is at the place of a write.
-    Inspected(Option<Present>),
+    Inspected {
+        /// Where it would really go, every link followed.
+        path: HostPath,
+        /// The file that is there.
+        present: Option<Present>,
+    },
     /// The file is written and synced.
     Written,
     /// The command and all it started have ended.

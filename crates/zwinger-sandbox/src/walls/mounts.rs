@@ -18,7 +18,7 @@ const MEMORY_MOUNT_SIZE: &str = "1g";
 /// Arranges the mounts of a new mount namespace; /proc comes later, by [`fresh_proc`].
 pub(crate) fn arrange(mounts: &Mounts) -> Result<(), WallError> {
     attributes(CWD.as_fd(), c"/", MountAttributes { read_only: false, private: true, recursive: true })
-        .map_err(WallError::at("make the mounts private"))?;
+        .map_err(WallError::refusable("make the mounts private"))?;
     let kept = mounts.binds.iter().map(keep).collect::<Result<Vec<_>, _>>()?;
     let pinned = mounts.pins.iter().map(keep_entry).collect::<Result<Vec<_>, _>>()?;
     attributes(CWD.as_fd(), c"/", MountAttributes { read_only: true, private: false, recursive: true })
@@ -32,12 +32,14 @@ pub(crate) fn arrange(mounts: &Mounts) -> Result<(), WallError> {
         place(bind, &tree)?;
     }
     for (pin, tree) in mounts.pins.iter().zip(pinned) {
-        let Some(tree) = tree else { continue };
         attach(&tree, &pin.path).map_err(WallError::at("pin a part of the workspace"))?;
     }
     dev_entries().map_err(WallError::at("arrange /dev"))?;
     for hidden in &mounts.hidden {
         hide(hidden, Path::new(EMPTY_FILE))?;
+    }
+    for secret in &mounts.secrets {
+        cover(secret, Path::new(EMPTY_FILE)).map_err(WallError::at("hide a secret of the workspace"))?;
     }
     for memory in mounts.memory.iter().filter(|memory| !memory.writable) {
         freeze(&memory.at).map_err(WallError::at("make a file system in memory read-only"))?;
@@ -55,7 +57,7 @@ pub(crate) fn fresh_proc() -> Result<(), WallError> {
         let proc = rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
         attach(&proc, Path::new("/proc"))
     };
-    mount().map_err(WallError::at("mount /proc"))?;
+    mount().map_err(WallError::refusable("mount /proc"))?;
     for hidden in PROC_HIDDEN {
         hide(Path::new(hidden), Path::new(EMPTY_FILE))?;
     }
@@ -67,9 +69,12 @@ fn keep(bind: &Bind) -> Result<Option<OwnedFd>, WallError> {
     keep_tree(bind, OpenTreeFlags::empty())
 }
 
-/// As [`keep`], of the entry itself: a link that was put in its place since the scan is not followed.
-fn keep_entry(bind: &Bind) -> Result<Option<OwnedFd>, WallError> {
-    keep_tree(bind, OpenTreeFlags::AT_SYMLINK_NOFOLLOW)
+/// As [`keep`], of the entry itself: a link that was put in its place since the scan is not followed, and an entry that is gone
+/// has been moved.
+fn keep_entry(bind: &Bind) -> Result<OwnedFd, WallError> {
+    let moved = || io::Error::other(format!("{} was moved meanwhile; try again", bind.path.display()));
+    keep_tree(bind, OpenTreeFlags::AT_SYMLINK_NOFOLLOW)?
+        .ok_or_else(|| WallError::at("pin a part of the workspace")(moved()))
 }
 
 fn keep_tree(bind: &Bind, flags: OpenTreeFlags) -> Result<Option<OwnedFd>, WallError> {
@@ -170,25 +175,26 @@ fn make_empty_file() -> io::Result<()> {
     Ok(())
 }
 
+/// Covers a path of the system, where it exists.
 fn hide(path: &Path, cover_file: &Path) -> Result<(), WallError> {
-    let cover = || -> io::Result<()> {
-        // No mount can lie on a link; what it leads to is what must not be read.
-        let path = match path.canonicalize() {
-            Ok(path) => path,
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        let path = path.as_path();
-        let kind = FileType::from_raw_mode(rustix::fs::stat(path)?.st_mode);
-        if kind == FileType::Directory {
-            attach(&memory_tree("000")?, path)?;
-            return freeze(path);
-        }
-        let tree = clone_tree(cover_file)?;
-        attributes(tree.as_fd(), c"", MountAttributes { read_only: true, private: false, recursive: false })?;
-        attach(&tree, path)
+    let hidden = match path.canonicalize() {
+        Ok(path) => cover(&path, cover_file),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) => Ok(()),
+        Err(error) => Err(error),
     };
-    cover().map_err(WallError::at("hide a path"))
+    hidden.map_err(WallError::at("hide a path"))
+}
+
+/// Covers a file or directory with nothing; it must be there, and no link.
+fn cover(path: &Path, cover_file: &Path) -> io::Result<()> {
+    let kind = FileType::from_raw_mode(rustix::fs::lstat(path)?.st_mode);
+    if kind == FileType::Directory {
+        attach(&memory_tree("000")?, path)?;
+        return freeze(path);
+    }
+    let tree = clone_tree(cover_file)?;
+    attributes(tree.as_fd(), c"", MountAttributes { read_only: true, private: false, recursive: false })?;
+    attach(&tree, path)
 }
 
 fn freeze(at: &Path) -> io::Result<()> {

@@ -94,13 +94,19 @@ fn refused(sockets: bool, unix_sockets: bool) -> Result<Rules, seccompiler::Erro
         .map(|request| when(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, request & 0xffff_ffff))
         .collect::<Result<Vec<_>, _>>()?;
     rules.insert(libc::SYS_ioctl, injects);
-    if !sockets {
-        rules.insert(libc::SYS_socket, Vec::new());
-    } else if !unix_sockets {
-        // The kernel takes the family as an int.
-        let family = libc::AF_UNIX.cast_unsigned().into();
-        rules.insert(libc::SYS_socket, vec![when(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, family)?]);
-    }
+    let families: &[i32] = match (sockets, unix_sockets) {
+        (false, _) => &[],
+        (true, false) => &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
+        (true, true) => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
+    };
+    // Any other family is refused: AF_VSOCK, for one, leads to a virtual machine's host whatever the network namespace. The
+    // kernel takes the family as an int.
+    let none_of = families.iter().map(|family| {
+        SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, family.cast_unsigned().into())
+    });
+    let none_of = none_of.collect::<Result<Vec<_>, _>>()?;
+    let refused = if none_of.is_empty() { Vec::new() } else { vec![SeccompRule::new(none_of)?] };
+    rules.insert(libc::SYS_socket, refused);
     Ok(rules)
 }
 

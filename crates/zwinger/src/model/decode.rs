@@ -34,6 +34,8 @@ fn text(content: &Value) -> String {
 fn tool_call(call: &Value) -> Option<ToolCall> {
     let function = call.get("function").filter(|function| function.is_object()).unwrap_or(call);
     let name = function.get("name")?.as_str()?.trim();
+    // The MCP specification's bound; what is longer names no tool.
+    let name = name.get(..name.floor_char_boundary(128)).unwrap_or(name);
     if name.is_empty() {
         return None;
     }
@@ -43,7 +45,7 @@ fn tool_call(call: &Value) -> Option<ToolCall> {
         Some(Value::String(text)) => text.clone(),
         Some(other) => other.to_string(),
     };
-    let id = call.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let id = call.get("id").and_then(Value::as_str).filter(|id| id.len() <= 128).unwrap_or_default().to_owned();
     Some(ToolCall { id, name: name.to_owned(), arguments })
 }
 
