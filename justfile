@@ -20,6 +20,6 @@ test *ARGS:
 build:
     RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --target {{ host }}
 
-# Twenty seconds of the real loop, walls and gate; no model, no network.
+# A small local model at work between the walls.
 demo:
-    cargo run --release --locked --quiet --package zwinger -- demo
+    scripts/demo

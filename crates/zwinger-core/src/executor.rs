@@ -189,6 +189,8 @@ fn explain(refusal: &Refusal) -> String {
     match refusal {
         Refusal::Outside => "is outside the workspace.".into(),
         Refusal::NotFound => "does not exist.".into(),
+        Refusal::NoParent => "cannot be made: its directory does not exist; make that first, with mkdir -p.".into(),
+        Refusal::Hidden => "is hidden by the walls; only the user can show it (--show).".into(),
         Refusal::Special(kind) => format!("is a special file ({kind}), not a text file."),
         Refusal::Directory => "is a directory.".into(),
         Refusal::NotADirectory => "is not a directory.".into(),

@@ -88,8 +88,6 @@ pub struct Mounts {
     pub pins: Vec<Bind>,
     /// Files and directories to cover with nothing, where they exist.
     pub hidden: Vec<HostPath>,
-    /// Those of the workspace; one that is gone since it was seen is somewhere else, so that the walls cannot be raised.
-    pub secrets: Vec<HostPath>,
 }
 
 /// The rights of a Landlock rule.
@@ -130,6 +128,9 @@ pub struct Plan {
     pub workspace: HostPath,
     /// Mounts in namespaces of their own; `None` where user namespaces are not permitted.
     pub mounts: Option<Mounts>,
+    /// What is hidden in the workspace: covered where mounts are, and refused by file tools in any case. One that is gone since it
+    /// was seen is somewhere else, so that the walls cannot be raised.
+    pub secrets: Vec<HostPath>,
     /// Whether there is a network namespace (with nothing but loopback).
     pub private_network: bool,
     /// For a caller that is root: all ids are mapped and the rights over files of others stay, else a workspace of another
@@ -179,6 +180,7 @@ pub(crate) fn without_walls(confinement: &Confinement, around: &Surroundings) ->
     Plan {
         workspace: confinement.workspace().into(),
         mounts: None,
+        secrets: confinement.hidden(&around.scan),
         private_network: false,
         root_caller: around.root_caller,
         seal: None,
@@ -196,6 +198,7 @@ pub(crate) fn landlock(confinement: &Confinement, around: &Surroundings) -> Plan
     let tmpdir = if around.namespaces() { OsStr::new("/tmp") } else { temporary(around) };
     Plan {
         workspace: confinement.workspace().into(),
+        secrets: confinement.hidden(&around.scan),
         private_network,
         root_caller: around.root_caller,
         seal: Some(Seal {
@@ -307,7 +310,7 @@ fn mounts(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPa
     let pins = around.scan.pinned.iter().map(read_write).chain(around.scan.protected.iter().map(read_only)).collect();
     let hidden = SYSTEM_HIDDEN.iter().map(|path| HostPath::from(*path));
     let hidden = hidden.chain(credentials(confinement).map(HostPath::from)).collect();
-    Mounts { memory: empty, binds, pins, hidden, secrets: confinement.hidden(&around.scan) }
+    Mounts { memory: empty, binds, pins, hidden }
 }
 
 fn rules(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPath]) -> Vec<Rule> {

@@ -246,4 +246,38 @@ mod tests {
         );
         assert_eq!(below(&scan.links), [".mcp.json"]);
     }
+
+    #[test]
+    fn g13_secrets_hide_nowhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        make(root, &[".vscode/.env", ".git/.env", ".cargo/.env", "sub/.git/config", "conf/real", "refs/x"]);
+        let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, root.join(name)).unwrap();
+        for (target, name) in [
+            ("conf/real", ".env.link"),
+            (".env.loop", ".env.loop"),
+            ("/bin/sh", ".env.sh"),
+            (".", ".env.dir"),
+            ("gone", ".env"),
+        ] {
+            link(target, name);
+        }
+        // A branch may have any name.
+        make(root, &[".git/refs/heads/config", ".git/refs/heads/.env"]);
+        let scan = Scan::of(root);
+        let found =
+            [".cargo/.env", ".git/.env", ".vscode/.env", "conf/real"].map(|path| HostPath::from(root.join(path)));
+        assert_eq!(scan.secrets, found);
+        assert!(!scan.protected.contains(&root.join(".git/refs/heads/config").into()));
+    }
+
+    #[test]
+    fn b10_a_git_file_and_a_git_link() {
+        let dir = tempfile::tempdir().unwrap();
+        make(dir.path(), &["a/.git", "b/x"]);
+        std::os::unix::fs::symlink("x", dir.path().join("b/.git")).unwrap();
+        let scan = Scan::of(dir.path());
+        assert_eq!(scan.protected, [HostPath::from(dir.path().join("a/.git"))]);
+        assert_eq!(scan.links, [HostPath::from(dir.path().join("b/.git"))]);
+    }
 }

@@ -97,7 +97,7 @@ pub(crate) fn arrange(plan: &Plan, mounts: &Mounts, processes: bool) -> Result<(
     let network = plan.private_network.then(PrivateNetwork::begin).transpose();
     let network = network.map_err(WallError::at("make a network namespace"))?;
     rustix::system::sethostname(b"zwinger").map_err(WallError::at("set the host name"))?;
-    mounts::arrange(mounts)?;
+    mounts::arrange(mounts, &plan.secrets)?;
     if let Some(network) = network {
         network.enter().map_err(WallError::at("enter the network namespace"))?;
     }

@@ -157,7 +157,7 @@ fn no_model_page(probed: &Probed) -> String {
         }
     }
     page.push_str(
-        "\n  start one   ollama pull qwen2.5-coder:3b && ollama serve\
+        "\n  start one   ollama serve, and in another terminal: ollama pull qwen2.5-coder:3b\
          \n  or name it  zwinger ask --base-url URL --model NAME \"TASK\"        key: $ZWINGER_API_KEY",
     );
     page

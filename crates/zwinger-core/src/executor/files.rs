@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek};
+use std::path::{Path, PathBuf};
 
 use zwinger_sandbox::{PathError, Root};
 
@@ -11,7 +12,13 @@ use super::wire::{Hash, ListedEntry, MAX_CONTENT, Present, Refusal, Request, Res
 const MAX_FILE: u64 = 1 << 30;
 
 /// Does what a request for files asks.
-pub(super) fn answer(root: &Root, request: Request) -> Response {
+pub(super) fn answer(root: &Root, secrets: &[PathBuf], request: Request) -> Response {
+    if let Request::Read { path, .. } | Request::List { path } | Request::Inspect { path } | Request::Write { path, .. } =
+        &request
+        && is_hidden(root, secrets, path)
+    {
+        return Response::Refused(Refusal::Hidden);
+    }
     let done = match request {
         Request::Read { path, offset, lines, bytes } => {
             root.open_file(&path).and_then(bounded).and_then(|file| Ok(read_lines(file, offset, lines, bytes)?))
@@ -34,6 +41,13 @@ pub(super) fn answer(root: &Root, request: Request) -> Response {
     done.unwrap_or_else(|error| Response::Refused(refusal(error)))
 }
 
+/// Whether a path leads to or below what is hidden. A courtesy with walls, which cover it; without walls all that there is.
+fn is_hidden(root: &Root, secrets: &[PathBuf], path: &Path) -> bool {
+    // What cannot be resolved fails by itself.
+    let resolved = || root.resolve(path).ok();
+    !secrets.is_empty() && resolved().is_some_and(|path| secrets.iter().any(|secret| path.starts_with(secret)))
+}
+
 /// Refuses a file that cannot be read through in reasonable time, such as a sparse one of terabytes.
 fn bounded(file: File) -> Result<File, PathError> {
     match file.metadata()?.len() {
@@ -50,9 +64,14 @@ fn hash_of(file: Option<&mut File>) -> io::Result<Option<Hash>> {
     Ok(Some(*hasher.finalize().as_bytes()))
 }
 
-fn inspect(root: &Root, path: &std::path::Path) -> Result<Response, PathError> {
+fn inspect(root: &Root, path: &Path) -> Result<Response, PathError> {
     // Says now, before anyone is asked, whether a write could ever succeed, and where it would go.
-    let path = root.resolve(path)?;
+    let path = match root.resolve(path) {
+        Err(PathError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(Response::Refused(Refusal::NoParent));
+        }
+        resolved => resolved?,
+    };
     let mut file = match root.open_file(&path).and_then(bounded) {
         Ok(file) => file,
         Err(PathError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {

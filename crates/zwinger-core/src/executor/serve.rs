@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use zwinger_sandbox::supervisor::{self, Command, Streams, SupervisorError};
-use zwinger_sandbox::{Limits, Plan, Root};
+use zwinger_sandbox::{HostPath, Limits, Plan, Root};
 
 use super::files;
 use super::wire::{self, Envelope, Refusal, Request, Response, VERSION};
@@ -89,6 +90,9 @@ type FileRequests = Sender<(u64, Request)>;
 
 fn serve_files(plan: &Plan, answers: Answers) -> io::Result<FileRequests> {
     let root = Root::open_ambient(&plan.workspace)?;
+    // What cannot be made relative lies outside, where no path leads.
+    let below = |secret: &HostPath| Some(secret.strip_prefix(&*plan.workspace).ok()?.to_path_buf());
+    let secrets: Vec<PathBuf> = plan.secrets.iter().filter_map(below).collect();
     let rules = plan.seal.as_ref().map(|seal| seal.file_tools.clone());
     let (send, requests): (FileRequests, Receiver<(u64, Request)>) = mpsc::channel();
     let (sealed, is_sealed) = mpsc::channel();
@@ -100,7 +104,7 @@ fn serve_files(plan: &Plan, answers: Answers) -> io::Result<FileRequests> {
             return;
         }
         for (id, request) in requests {
-            answers.send(id, files::answer(&root, request));
+            answers.send(id, files::answer(&root, &secrets, request));
         }
     })?;
     is_sealed.recv().map_err(io::Error::other)??;

@@ -149,6 +149,10 @@ pub enum Refusal {
     Outside,
     /// Nothing is there.
     NotFound,
+    /// The directory of a file that would be made is not there.
+    NoParent,
+    /// A file that the walls hide.
+    Hidden,
     /// A FIFO, socket or device.
     Special(String),
     /// A directory where a file is needed.

@@ -9,6 +9,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags};
 
 use super::WallError;
+use crate::host_path::HostPath;
 use crate::plan::{Bind, MemoryMount, Mounts, PROC_HIDDEN};
 use crate::sys::{self, MountAttributes};
 
@@ -16,7 +17,7 @@ use crate::sys::{self, MountAttributes};
 const MEMORY_MOUNT_SIZE: &str = "1g";
 
 /// Arranges the mounts of a new mount namespace; /proc comes later, by [`fresh_proc`].
-pub(crate) fn arrange(mounts: &Mounts) -> Result<(), WallError> {
+pub(crate) fn arrange(mounts: &Mounts, secrets: &[HostPath]) -> Result<(), WallError> {
     attributes(CWD.as_fd(), c"/", MountAttributes { read_only: false, private: true, recursive: true })
         .map_err(WallError::refusable("make the mounts private"))?;
     let kept = mounts.binds.iter().map(keep).collect::<Result<Vec<_>, _>>()?;
@@ -38,7 +39,7 @@ pub(crate) fn arrange(mounts: &Mounts) -> Result<(), WallError> {
     for hidden in &mounts.hidden {
         hide(hidden, Path::new(EMPTY_FILE))?;
     }
-    for secret in &mounts.secrets {
+    for secret in secrets {
         cover(secret, Path::new(EMPTY_FILE)).map_err(WallError::at("hide a secret of the workspace"))?;
     }
     for memory in mounts.memory.iter().filter(|memory| !memory.writable) {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::turn::{self, Call, Turn};
 use super::{Task, ToolSpec, native, prompt, shape, spaced};
-use crate::model::{Message, Reply, Request};
+use crate::model::{Message, Reply, Request, ToolCall};
 
 /// What a reply has to look like, as the model is told.
 pub(super) const FORM: &str =
@@ -19,10 +19,10 @@ const TASK: &str = "Task: ";
 const MAX_TRIES: usize = 64;
 
 /// Characters of an answer. The endpoint closes the string there, where a small model would go on for ever.
-const ANSWER_LENGTH: u32 = 1000;
+const ANSWER_LENGTH: u32 = 600;
 
 /// Tokens of a reply. A small model that is held to a schema may fill a string for ever.
-const MAX_TOKENS: u32 = 2048;
+const MAX_TOKENS: u32 = 1024;
 
 /// The conversation before the first request: rules, examples, the task.
 pub(super) fn opening(task: &Task) -> Vec<Message> {
@@ -32,16 +32,25 @@ pub(super) fn opening(task: &Task) -> Vec<Message> {
         let example = &tool.example;
         let said = |content| Message::Assistant { content, tool_calls: Vec::new() };
         messages.push(Message::User { content: format!("{TASK}{}", example.task) });
-        messages.push(said(call_text(&tool.name, &example.arguments)));
-        messages.push(Message::Tool { tool_call_id: format!("example{index:02}"), content: example.result.clone() });
+        let id = format!("example{index:02}");
+        messages.push(called(&[(&id, &tool.name, &example.arguments)]));
+        messages.push(Message::Tool { tool_call_id: id, content: example.result.clone() });
         messages.push(said(spaced(&json!({"answer": example.answer}))));
     }
     messages.push(Message::User { content: format!("{TASK}{}", task.text) });
     messages
 }
 
-fn call_text(name: &str, arguments: &Value) -> String {
-    spaced(&json!({"tool": name, "arguments": arguments}))
+/// The turn of a model that called tools: as text in the form of the examples, which is all that a small model's template shows
+/// it, and as the endpoint's own calls, without which some endpoints refuse the results that follow.
+fn called(calls: &[(&str, &str, &Value)]) -> Message {
+    let text = |(_, name, arguments): &(&str, &str, &Value)| spaced(&json!({"tool": name, "arguments": arguments}));
+    let call = |(id, name, arguments): &(&str, &str, &Value)| ToolCall {
+        id: (*id).to_owned(),
+        name: (*name).to_owned(),
+        arguments: arguments.to_string(),
+    };
+    Message::Assistant { content: calls.iter().map(text).collect(), tool_calls: calls.iter().map(call).collect() }
 }
 
 /// The next request.
@@ -93,13 +102,13 @@ fn step(object: &Value) -> Option<Turn> {
     }
 }
 
-/// How the conversation remembers a call: in the form of the examples, whatever stood around it.
+/// How the conversation remembers a call, whatever stood around it.
 pub(super) fn echo(calls: &[Call]) -> Message {
-    let call = |call: &Call| {
-        let arguments = call.arguments.clone().unwrap_or_else(|_| Value::Object(Map::new()));
-        call_text(&call.name, &arguments)
-    };
-    Message::Assistant { content: calls.iter().map(call).collect(), tool_calls: Vec::new() }
+    let none = Value::Object(Map::new());
+    let call = |call: &'_ Call| (call.id.clone(), call.name.clone(), call.arguments.clone().unwrap_or(none.clone()));
+    let calls: Vec<_> = calls.iter().map(call).collect();
+    let calls: Vec<_> = calls.iter().map(|(id, name, arguments)| (id.as_str(), name.as_str(), arguments)).collect();
+    called(&calls)
 }
 
 #[cfg(test)]
@@ -184,7 +193,7 @@ mod tests {
         let first = r#"{"anyOf": [{"type": "object", "properties": {"tool": {"const": "read_file"}, "arguments": "#;
         let schema = spaced(&schema(&tools()));
         assert!(schema.starts_with(first), "{schema}");
-        let last = r#"{"type": "object", "properties": {"answer": {"type": "string", "maxLength": 1000}}, "required": ["answer"], "additionalProperties": false}]}"#;
+        let last = r#"{"type": "object", "properties": {"answer": {"type": "string", "maxLength": 600}}, "required": ["answer"], "additionalProperties": false}]}"#;
         assert!(schema.ends_with(last), "{schema}");
         let value: Value = serde_json::from_str(&schema).unwrap();
         assert_eq!(value["anyOf"].as_array().unwrap().len(), 4);

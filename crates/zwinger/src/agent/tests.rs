@@ -267,7 +267,9 @@ fn json_from_task_to_answer() {
     assert_eq!(messages.len(), 1 + 4 * tools().len() + 1);
     assert_eq!(messages[1], json!({"role": "user", "content": "Task: Use read_file."}));
     let write = r#"{"tool": "write_file", "arguments": {"path": "todo.txt", "content": "milk"}}"#;
-    assert_eq!(messages[6], json!({"role": "assistant", "content": write}));
+    let native = |id: &str, name: &str, arguments: &str| json!([{"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}]);
+    let calls = native("example01", "write_file", r#"{"path":"todo.txt","content":"milk"}"#);
+    assert_eq!(messages[6], json!({"role": "assistant", "content": write, "tool_calls": calls}));
     assert_eq!(messages[7], json!({"role": "tool", "tool_call_id": "example01", "content": "It worked."}));
     assert_eq!(messages[8], json!({"role": "assistant", "content": r#"{"answer": "Done."}"#}));
     assert_eq!(messages[13], json!({"role": "user", "content": "Task: Do it."}));
@@ -277,7 +279,8 @@ fn json_from_task_to_answer() {
     assert_eq!(ran(effect), ("call00001".to_owned(), "write_file".to_owned(), json!({"path": "y", "content": "x"})));
     let request = asked(agent.handle(finished("Wrote y.", true)));
     let written = r#"{"tool": "write_file", "arguments": {"path": "y", "content": "x"}}"#;
-    assert_eq!(request["messages"][14], json!({"role": "assistant", "content": written}));
+    let calls = native("call00001", "write_file", r#"{"path":"y","content":"x"}"#);
+    assert_eq!(request["messages"][14], json!({"role": "assistant", "content": written, "tool_calls": calls}));
     assert_eq!(request["messages"][15], json!({"role": "tool", "tool_call_id": "call00001", "content": "Wrote y."}));
     let request = asked(agent.handle(says("It is written.")));
     assert_eq!(request["messages"][16], json!({"role": "assistant", "content": "It is written."}));

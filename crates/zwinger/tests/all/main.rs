@@ -13,6 +13,7 @@ mod ask;
 #[macro_use]
 mod caller;
 mod documents;
+mod found;
 mod gate;
 mod library;
 mod process;

@@ -331,6 +331,10 @@ pub(crate) fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
     File::create(path).and_then(|mut file| file.write_all(content.as_ref())).unwrap();
 }
 
+pub(crate) fn link(target: &str, path: impl AsRef<Path>) {
+    symlink(target, path).unwrap();
+}
+
 pub(crate) fn make_dir(path: impl AsRef<Path>) {
     fs::create_dir(path).unwrap();
 }

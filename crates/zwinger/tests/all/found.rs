@@ -1,0 +1,147 @@
+//! What attackers of earlier versions found.
+
+use std::process::Stdio;
+
+use serde_json::json;
+
+use crate::scratch::{Scratch, link, list, make_dir, open, read_text, write};
+
+const YES: [&str; 2] = ["--approve", "yes"];
+
+#[test]
+fn d11_no_other_family_of_sockets() {
+    let scratch = Scratch::new();
+    // AF_VSOCK leads to the host of a virtual machine, whatever the network namespace; AF_PACKET and AF_ALG into the kernel.
+    for family in ["40", "17", "38"] {
+        let script = format!("python3 -c 'import socket; socket.socket({family}, 1)' 2>&1");
+        for options in [&[][..], &["--net", "on"]] {
+            let ended = scratch.sh_with(options, &script);
+            assert!(ended.code != 0 && ended.shows("Operation not permitted"), "{family} {options:?} {ended:?}");
+        }
+    }
+    assert_eq!(scratch.sh("python3 -c 'import socket; [socket.socket(f, 1) for f in (1, 2, 10)]'").code, 0);
+}
+
+#[test]
+fn b04_directories_of_protected_files_stay() {
+    let scratch = Scratch::new();
+    for directory in [".cargo", ".git", ".git/modules", ".git/modules/third", ".git/modules/third/m", ".git/info"] {
+        make_dir(scratch.work.join(directory));
+    }
+    for file in [".cargo/config.toml", ".git/config", ".git/modules/third/m/config", ".git/info/attributes"] {
+        write(scratch.work.join(file), "before");
+    }
+    for script in [
+        "mv .cargo c && mkdir .cargo && echo x > .cargo/config.toml",
+        "mv .git/modules m && mkdir .git/modules",
+        "mv .git/modules/third .git/modules/t && mkdir .git/modules/third",
+        "mv .git/info i && mkdir .git/info && echo x > .git/info/attributes",
+        "echo x > .git/modules/third/m/config",
+    ] {
+        assert_ne!(scratch.sh(script).code, 0, "{script}");
+    }
+    for file in [".cargo/config.toml", ".git/config", ".git/modules/third/m/config", ".git/info/attributes"] {
+        assert_eq!(read_text(scratch.work.join(file)), "before", "{file}");
+    }
+    assert_eq!(scratch.sh_with(&["--backend", "none"], "mv .cargo c && mkdir .cargo").code, 0);
+}
+
+#[test]
+fn g13_a_hidden_file_is_called_that() {
+    let scratch = Scratch::new();
+    make_dir(scratch.work.join(".vscode"));
+    write(scratch.work.join(".vscode/.env"), &scratch.secret);
+    link("sub/inside.txt", scratch.work.join(".env"));
+    for backend in ["landlock", "none"] {
+        for path in [".vscode/.env", ".env", "sub/inside.txt"] {
+            let ended = scratch.tool("read_file", &json!({"path": path}), &["--backend", backend]);
+            assert_eq!(
+                ended.error(),
+                format!("Error: {path} is hidden by the walls; only the user can show it (--show).")
+            );
+        }
+    }
+    assert!(!scratch.sh("cat .vscode/.env .env sub/inside.txt").shows(&scratch.secret));
+}
+
+#[test]
+fn l10_planted_links_cost_the_next_session_nothing() {
+    let scratch = Scratch::new();
+    for (target, name) in
+        [(".env.a", ".env.a"), ("/bin/sh", ".env.b"), ("/usr", ".env.c"), (".", ".env.d"), ("/proc/1/root", ".env.e")]
+    {
+        link(target, scratch.work.join(name));
+    }
+    let ended = scratch.sh("cat sub/inside.txt");
+    assert_eq!((ended.code, ended.text().as_str()), (0, "inside\n"), "{ended:?}");
+}
+
+#[test]
+fn w5_a_write_through_a_link_names_the_file() {
+    let scratch = Scratch::new();
+    write(scratch.work.join("Makefile"), "all:\n");
+    link("Makefile", scratch.work.join("notes.txt"));
+    let ended = scratch.tool("write_file", &json!({"path": "notes.txt", "content": "x"}), &YES);
+    assert_eq!(ended.json()["output"], "Wrote Makefile (1 bytes).");
+    assert!(ended.stderr.contains("write Makefile (1 bytes)"), "{ended:?}");
+    assert_eq!(scratch.audit().first().unwrap()["what"]["path"], "Makefile");
+    assert_eq!(list(&scratch.work), ["Makefile", "notes.txt", "sub"]);
+}
+
+#[test]
+fn i14_a_stopped_supervisor_ends_the_run() {
+    let scratch = Scratch::new();
+    let ended = scratch.sh("kill -STOP $PPID; exit 0");
+    assert_eq!(ended.code, 125, "{ended:?}");
+    let ended = scratch.tool("run_command", &json!({"command": "kill -STOP $PPID; exit 0"}), &YES);
+    assert_eq!(ended.code, 1, "{ended:?}");
+}
+
+#[test]
+fn c13_a_directory_is_no_stream() {
+    let scratch = Scratch::new();
+    write(scratch.work.join(".env"), &scratch.secret);
+    let mut command = scratch.zwinger(&["run", "--", "sh", "-c", "cat /proc/self/fd/0/.env"]);
+    command.stdin(Stdio::from(open(&scratch.work)));
+    let ended = scratch.start(command).end();
+    assert!(ended.code == 125 && !ended.shows(&scratch.secret), "{ended:?}");
+}
+
+#[test]
+fn o02_a_full_output_is_no_panic() {
+    let scratch = Scratch::new();
+    let zwinger = scratch.base.join("zwinger");
+    let shell = |script: &str| {
+        let script = script.replace("ZWINGER", zwinger.to_str().unwrap());
+        let mut command = scratch.command(&["sh", "-c", &script]);
+        command.env("HOME", &scratch.home).env("XDG_STATE_HOME", scratch.base.join("state"));
+        scratch.start(command).end()
+    };
+    assert_eq!(shell("ZWINGER tool get_time '{}' > /dev/full").code, 125);
+    assert_eq!(shell("ZWINGER run -- nosuch 2> /dev/full").code, 127);
+    let touch = "ZWINGER tool run_command '{\"command\": \"touch ran\"}' --approve yes 2> /dev/full";
+    assert_eq!(shell(touch).code, 0);
+    assert_eq!(scratch.audit().iter().filter(|record| record["event"] == "begin").count(), 2);
+    let piped = shell("{ ZWINGER tool get_time '{}'; echo $? > status; } | true; cat status");
+    assert_eq!(piped.text(), "0\n", "{piped:?}");
+}
+
+#[test]
+fn m08_files_of_terabytes_are_refused_at_once() {
+    let scratch = Scratch::new();
+    open_for_writing(&scratch).set_len(2 << 40).unwrap();
+    for (tool, arguments) in [
+        ("read_file", json!({"path": "sparse", "offset": 2})),
+        ("write_file", json!({"path": "sparse", "content": "x"})),
+    ] {
+        let ended = scratch.tool(tool, &arguments, &YES);
+        assert!(ended.code == 1 && ended.error().contains("bytes long"), "{ended:?}");
+    }
+}
+
+fn open_for_writing(scratch: &Scratch) -> std::fs::File {
+    write(scratch.work.join("sparse"), "");
+    std::fs::File::from(
+        rustix::fs::open(scratch.work.join("sparse"), rustix::fs::OFlags::WRONLY, rustix::fs::Mode::empty()).unwrap(),
+    )
+}
