@@ -46,7 +46,7 @@ pub fn judge(effects: &[Effect]) -> Verdict {
     })
 }
 
-/// The built-in table (DESIGN 4), mode `sandbox`.
+/// The built-in table, mode `sandbox`.
 fn judge_one(effect: &Effect) -> Verdict {
     let verdict = |judgement, rule| Verdict { judgement, rule, reason: String::new() };
     match effect {

@@ -189,9 +189,13 @@ impl Confinement {
     /// Lets commands read and write below `path` too.
     ///
     /// # Errors
-    /// When `path` does not exist.
+    /// When `path` does not exist, or is `/`.
     pub fn grant_write(&mut self, path: &Path) -> io::Result<()> {
-        self.write.push(path.canonicalize()?.into());
+        let path = path.canonicalize()?;
+        if path == Path::new("/") {
+            return Err(io::Error::other("the whole tree cannot be granted; name directories, or use --backend none"));
+        }
+        self.write.push(path.into());
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-/// The only variables that are taken over from the host (DESIGN 9). An allow-list, so no name of a secret can be forgotten.
+/// The only variables that are taken over from the host. An allow-list, so no name of a secret can be forgotten.
 pub const INHERITED: [&str; 9] = ["PATH", "HOME", "TERM", "LANG", "LC_ALL", "LC_CTYPE", "USER", "SHELL", "TMPDIR"];
 
 /// Set for every command: nothing inside may wait for a person at a pager, an editor or a password prompt.

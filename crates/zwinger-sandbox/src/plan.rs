@@ -15,7 +15,7 @@ use crate::scan::Scan;
 const SYSTEM: [&str; 11] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix/store", "/proc"];
 
-/// What of the home directory stays visible: toolchains, and the settings of git so that commits work (DESIGN 9).
+/// What of the home directory stays visible: toolchains, and the settings of git so that commits work.
 const HOME_VISIBLE: [&str; 8] =
     [".cargo", ".rustup", ".nvm", ".pyenv", ".local/bin", ".local/lib", ".gitconfig", ".config/git"];
 
@@ -134,7 +134,7 @@ pub struct Plan {
     /// Whether there is a network namespace (with nothing but loopback).
     pub private_network: bool,
     /// For a caller that is root: all ids are mapped and the rights over files of others stay, else a workspace of another
-    /// uid could not be written (`facts`: a single map 0→0 answers EACCES).
+    /// uid could not be written (user_namespaces(7): with root alone mapped, writing answers EACCES).
     pub root_caller: bool,
     /// `None`: no walls.
     pub seal: Option<Seal>,
@@ -211,7 +211,7 @@ pub(crate) fn landlock(confinement: &Confinement, around: &Surroundings) -> Plan
             unix_sockets: around.namespaces(),
         }),
         environment: environment::inside(around.environment.clone(), tmpdir),
-        // RLIMIT_NPROC is counted per user namespace, and not at all for real root (facts: INIT_USER is exempt).
+        // RLIMIT_NPROC is counted per user namespace, and not at all for real root (kernel/fork.c: the real root is exempt).
         tasks: (around.namespaces() && !around.root_caller).then_some(confinement.limits.tasks),
         enforcement: enforcement(confinement, around),
         mounts,

@@ -15,7 +15,7 @@ const MAX_TIME: Duration = Duration::from_millis(200);
 /// Endings of `.env.*` that hold examples, not secrets.
 const EXAMPLES: [&str; 5] = ["example", "sample", "template", "dist", "test"];
 
-/// What the host runs or reads by itself when it meets it in a project (DESIGN 9).
+/// What the host runs or reads by itself when it meets it in a project.
 const PROTECTED: [&str; 19] = [
     ".gitmodules",
     ".vscode",

@@ -12,7 +12,7 @@
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-/// Ratio to `sh -c true` at most, with and without a network namespace; and to bwrap (DESIGN 11).
+/// Ratio to `sh -c true` at most, with and without a network namespace; and to bwrap.
 const BOUND: f64 = 4.5;
 const BOUND_WITHOUT_NETWORK: f64 = 3.0;
 const BOUND_TO_BWRAP: f64 = 0.6;

@@ -61,6 +61,7 @@ pub(crate) struct Tool {
 #[derive(Args)]
 pub(crate) struct Ask {
     /// What is to be done
+    #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) task: String,
     #[command(flatten)]
     pub(crate) walls: Walls,
@@ -157,8 +158,8 @@ pub(crate) enum WallsError {
     Workspace(#[from] WorkspaceError),
     #[error("the current directory cannot be found: {0}")]
     CurrentDirectory(std::io::Error),
-    #[error("{0}: {1}")]
-    Grant(PathBuf, std::io::Error),
+    #[error("{0} {1}: {2}")]
+    Grant(&'static str, PathBuf, std::io::Error),
 }
 
 impl Walls {
@@ -171,15 +172,15 @@ impl Walls {
         let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
         let mut confinement = Confinement::new(&workdir, home.as_deref())?;
         type Grant = fn(&mut Confinement, &std::path::Path) -> std::io::Result<()>;
-        let grants: [(&[PathBuf], Grant); 4] = [
-            (&self.read, Confinement::grant_read),
-            (&self.write, Confinement::grant_write),
-            (&self.hide, Confinement::hide),
-            (&self.show, Confinement::show),
+        let grants: [(&str, &[PathBuf], Grant); 4] = [
+            ("--read", &self.read, Confinement::grant_read),
+            ("--write", &self.write, Confinement::grant_write),
+            ("--hide", &self.hide, Confinement::hide),
+            ("--show", &self.show, Confinement::show),
         ];
-        for (paths, grant) in grants {
+        for (option, paths, grant) in grants {
             for path in paths {
-                grant(&mut confinement, path).map_err(|error| WallsError::Grant(path.clone(), error))?;
+                grant(&mut confinement, path).map_err(|error| WallsError::Grant(option, path.clone(), error))?;
             }
         }
         confinement.set_network(match self.net {

@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &Doctor) -> ExitCode {
     ExitCode::from(u8::from(!findings.enforcement.as_ref().is_some_and(holds_by_default)))
 }
 
-/// The default policy: files, network and system calls in full (DESIGN 6).
+/// The default policy: files, network and system calls in full.
 fn holds_by_default(enforcement: &Enforcement) -> bool {
     [&enforcement.files, &enforcement.network, &enforcement.syscalls].iter().all(|held| held.level == Level::Full)
 }

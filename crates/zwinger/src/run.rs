@@ -51,7 +51,9 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
 fn tell(arguments: &Run, finished: &Finished, limit: &str) -> u8 {
     if let End::NotStarted(errno) = finished.end {
         let program = arguments.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
-        complain(&format_args!("{}: {}", escape::line(&program), std::io::Error::from_raw_os_error(errno)));
+        let error = std::io::Error::from_raw_os_error(errno);
+        let remedy = if finished.end.exit_code() == 127 { " inside the walls" } else { "" };
+        complain(&format_args!("{}: {error}{remedy}", escape::line(&program)));
     }
     if finished.leftovers > 0 {
         complain(&format_args!("{} processes that the command left running were stopped", finished.leftovers));
