@@ -15,7 +15,9 @@ use std::time::Duration;
 use zwinger_sandbox::{Backend, Confinement, Enforcement, ExecutorLink, HostPath, Session, SessionError};
 
 use crate::action::Action;
+use crate::audit::Ticket;
 use crate::error::Failed;
+use crate::gate::Authorized;
 use crate::output::Raw;
 use wire::{Envelope, Present, Refusal, Request, Response};
 
@@ -155,8 +157,13 @@ impl Executor {
         }
     }
 
-    /// Does what was authorized.
-    pub(crate) fn run(&self, action: &Action) -> Raw {
+    /// Does what was authorized, and spends the permission.
+    pub(crate) fn run(&self, authorized: Authorized) -> (Raw, Action, Ticket) {
+        let (action, ticket) = authorized.spend();
+        (self.perform(&action), action, ticket)
+    }
+
+    fn perform(&self, action: &Action) -> Raw {
         let path = |path: &crate::action::WorkspacePath| path.as_ref().into();
         let request = match action {
             Action::Read { path: file, offset, limit } => {

@@ -86,12 +86,12 @@ impl Runtime {
         let verdict = policy::judge(&action.effects());
         let ask = |action: &Action| question::about(action, &self.executor);
         let settled = gate::settle(action, &verdict, ask, &*self.approver, &self.grants, &self.audit);
-        let (action, ticket) = match settled {
-            Ok(authorized) => authorized.spend(),
+        let authorized = match settled {
+            Ok(authorized) => authorized,
             Err(Settlement::Denied(denied)) => return denied.into(),
             Err(Settlement::Broken(broken)) => return broken.into(),
         };
-        let raw = self.executor.run(&action);
+        let (raw, action, ticket) = self.executor.run(authorized);
         let walls = Walls { backend: self.executor.backend(), enforcement: self.executor.enforcement() };
         let outcome = raw.make_safe(&action, walls);
         match ticket.finish(&outcome) {
