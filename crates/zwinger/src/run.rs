@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use zwinger_core::escape;
 use zwinger_core::output::{Outcome, Walls};
 use zwinger_core::sandbox::supervisor::{End, Finished};
-use zwinger_core::sandbox::{Output, run_once};
+use zwinger_core::sandbox::{Enforcement, Level, Output, run_once};
 
 use crate::args::Run;
 use crate::{BROKEN, answer, complain, create_file};
@@ -31,6 +31,9 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
     let output = if arguments.json { Output::Capture } else { Output::Inherit };
     let (finished, enforcement) = run_once(backend, &confinement, arguments.command.clone(), output)?;
     let limit = format!("{} s (--timeout)", confinement.limits.time.unwrap_or_default().as_secs());
+    if !arguments.json {
+        say_what_is_left_open(&enforcement);
+    }
     let status = tell(arguments, &finished, &limit);
     let outcome = Outcome::of_command(finished, &limit, Walls { backend, enforcement: &enforcement });
     if arguments.json {
@@ -45,6 +48,14 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
         writeln!(report, "{}", serde_json::to_string_pretty(&fields)?)?;
     }
     Ok(status)
+}
+
+/// A reason beside `full` is what walls of another form leave open, and nobody asked for that form.
+fn say_what_is_left_open(enforcement: &Enforcement) {
+    let held = [("files", &enforcement.files), ("network", &enforcement.network)];
+    for (name, held) in held.into_iter().filter(|(_, held)| held.level == Level::Full && !held.reason.is_empty()) {
+        complain(&format_args!("{name}: {}", held.reason));
+    }
 }
 
 /// Says on standard error what the exit status alone does not, and gives that.
