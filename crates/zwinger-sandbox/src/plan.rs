@@ -388,6 +388,9 @@ fn metadata(around: &Surroundings, no_namespaces: &str) -> Held {
 
 fn secrets(confinement: &Confinement, around: &Surroundings, no_namespaces: &str) -> Held {
     let hidden = confinement.hidden(&around.scan).len();
+    if let (None, Some(link)) = (&around.scan.unseen, around.scan.secret_links.first()) {
+        return Held::partial(format!("{} is a link, which a command can remove", link.display()));
+    }
     match (&around.scan.unseen, hidden) {
         (Some(unseen), _) => Held::partial(unseen),
         (None, 0) => Held::full(),

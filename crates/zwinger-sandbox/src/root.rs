@@ -241,6 +241,17 @@ impl Root {
         Ok(parent.join(name))
     }
 
+    /// Where something that is there really is, relative to the root.
+    ///
+    /// # Errors
+    /// As [`PathError`] says.
+    pub fn locate(&self, path: &Path) -> Result<PathBuf, PathError> {
+        use std::os::fd::AsRawFd;
+        let found = self.openat2(path, OFlags::PATH, Mode::empty())?;
+        let found = std::fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
+        Ok(found.strip_prefix(self.path()?).map_err(|_| PathError::Outside)?.to_owned())
+    }
+
     /// Opens a file of zwinger's own for appending, made with mode 0600 where it is missing.
     ///
     /// # Errors

@@ -12,11 +12,15 @@ use crate::host_path::HostPath;
 const MAX_ENTRIES: usize = 100_000;
 const MAX_TIME: Duration = Duration::from_millis(200);
 
+/// Bytes of a path that leave room below PATH_MAX (4096, limits.h) for a name.
+const NAMEABLE: usize = 3800;
+
 /// Endings of `.env.*` that hold examples, not secrets.
 const EXAMPLES: [&str; 5] = ["example", "sample", "template", "dist", "test"];
 
 /// What the host runs or reads by itself when it meets it in a project.
-const PROTECTED: [&str; 19] = [
+const PROTECTED: [&str; 20] = [
+    ".githooks",
     ".gitmodules",
     ".vscode",
     ".idea",
@@ -49,6 +53,8 @@ const GIT_DATA: [&str; 5] = ["objects", "refs", "logs", "lfs", "rr-cache"];
 pub struct Scan {
     /// Files that are hidden, and directories that could not be looked into.
     pub secrets: Vec<HostPath>,
+    /// Links that name a secret. What they lead to is hidden, for as long as they are there.
+    pub secret_links: Vec<HostPath>,
     /// Directories that must not be moved away, with what they hold that is protected.
     pub pinned: Vec<HostPath>,
     /// Files and directories that are read-only.
@@ -111,7 +117,14 @@ impl Walk {
                 self.scan.secrets.push(directory.into());
                 return true;
             }
-            Err(_) => return true,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return true,
+            Err(error) => {
+                // Too deep to be named, usually: the nearest directory that can be is covered with all below it.
+                let nameable = directory.ancestors().find(|ancestor| ancestor.as_os_str().len() < NAMEABLE);
+                self.scan.secrets.extend(nameable.map(HostPath::from));
+                self.scan.unseen = Some(format!("a directory could not be looked into: {error}"));
+                return true;
+            }
         };
         for entry in entries.flatten() {
             self.entries += 1;
@@ -119,7 +132,10 @@ impl Walk {
                 self.scan.unseen = Some(format!("the scan of the workspace ended after {} entries", self.entries));
                 return false;
             }
-            let Ok(kind) = entry.file_type() else { continue };
+            let Ok(kind) = entry.file_type() else {
+                self.scan.unseen = Some("an entry of the workspace could not be looked at".into());
+                continue;
+            };
             self.entry(&entry.file_name(), entry.path(), kind, place, open);
         }
         true
@@ -134,6 +150,7 @@ impl Walk {
         if name == ".git" {
             if kind.is_dir() {
                 self.scan.pinned.push(path.clone().into());
+                self.pin_directories_of(&path);
                 inside = Place::Git;
             } else {
                 self.protect(path.clone(), kind);
@@ -141,7 +158,7 @@ impl Walk {
         } else if is_protected(name, &path, place) {
             self.protect(path.clone(), kind);
         }
-        if kind.is_dir() && !(place == Place::Git && GIT_DATA.iter().any(|data| name == *data)) {
+        if kind.is_dir() && !(place == Place::Git && is_data(name, &path)) {
             open.push((path, inside));
         }
     }
@@ -153,20 +170,25 @@ impl Walk {
             self.scan.secrets.push(path.into());
             return;
         }
-        let target = path.canonicalize().ok().filter(|target| target.starts_with(&self.workspace) && target.is_file());
-        self.scan.secrets.extend(target.map(HostPath::from));
+        let target = path.canonicalize();
+        self.scan.secret_links.push(path.into());
+        let inside = |target: &PathBuf| target.starts_with(&self.workspace) && target.is_file();
+        self.scan.secrets.extend(target.ok().filter(inside).map(HostPath::from));
     }
 
     fn protect(&mut self, path: PathBuf, kind: FileType) {
         if kind.is_symlink() {
             self.scan.links.push(path.into());
         } else if kind.is_file() || kind.is_dir() {
-            // Its directories up to the repository: one that is moved away could be made anew with another file in it.
-            let below = path.strip_prefix(&self.workspace).unwrap_or(&path).ancestors().skip(1);
-            let pinned = below.take_while(|dir| dir.iter().any(|name| name == ".git" || name == ".cargo"));
-            self.scan.pinned.extend(pinned.map(|dir| HostPath::from(self.workspace.join(dir))));
+            self.pin_directories_of(&path);
             self.scan.protected.push(path.into());
         }
+    }
+
+    /// One that is moved away could be made anew with another file in it.
+    fn pin_directories_of(&mut self, path: &Path) {
+        let below = path.ancestors().skip(1).take_while(|directory| *directory != self.workspace);
+        self.scan.pinned.extend(below.map(HostPath::from));
     }
 }
 
@@ -179,6 +201,17 @@ fn is_protected(name: &OsStr, path: &Path, place: Place) -> bool {
         Place::Top if PROTECTED.iter().any(|protected| name == *protected) => true,
         Place::Top | Place::Below => name == "config.toml" && below(".cargo"),
     }
+}
+
+/// A directory of data in a git directory, and not a submodule or worktree with such a name.
+fn is_data(name: &OsStr, path: &Path) -> bool {
+    let holds =
+        |directory: &Path, names: &[&str]| names.iter().any(|name| directory.join(name).symlink_metadata().is_ok());
+    let in_repository =
+        |parent: &Path| parent.ends_with(".git") || holds(parent, &["HEAD"]) && !parent.ends_with("modules");
+    GIT_DATA.iter().any(|data| name == *data)
+        && path.parent().is_some_and(in_repository)
+        && !holds(path, &["HEAD", "config", "gitdir", "commondir"])
 }
 
 /// `.env` and `.env.*`, but for examples.
@@ -230,7 +263,16 @@ mod tests {
         };
         assert_eq!(
             below(&scan.pinned),
-            [".cargo", ".git", ".git/modules", ".git/modules/a", ".git/modules/a/m", "vendor/sub/.git"]
+            [
+                ".cargo",
+                ".git",
+                ".git/modules",
+                ".git/modules/a",
+                ".git/modules/a/m",
+                "vendor",
+                "vendor/sub",
+                "vendor/sub/.git"
+            ]
         );
         assert_eq!(
             below(&scan.protected),

@@ -44,7 +44,7 @@ pub(super) fn answer(root: &Root, secrets: &[PathBuf], request: Request) -> Resp
 /// Whether a path leads to or below what is hidden. A courtesy with walls, which cover it; without walls all that there is.
 fn is_hidden(root: &Root, secrets: &[PathBuf], path: &Path) -> bool {
     // What cannot be resolved fails by itself.
-    let resolved = || root.resolve(path).ok();
+    let resolved = || root.locate(path).or_else(|_| root.resolve(path)).ok();
     !secrets.is_empty() && resolved().is_some_and(|path| secrets.iter().any(|secret| path.starts_with(secret)))
 }
 

@@ -24,11 +24,29 @@ fn d11_no_other_family_of_sockets() {
 
 #[test]
 fn b04_directories_of_protected_files_stay() {
+    const FILES: [&str; 6] = [
+        ".cargo/config.toml",
+        ".git/config",
+        ".git/modules/third/m/config",
+        ".git/modules/logs/config",
+        ".git/info/attributes",
+        "vendor/sub/.git",
+    ];
     let scratch = Scratch::new();
-    for directory in [".cargo", ".git", ".git/modules", ".git/modules/third", ".git/modules/third/m", ".git/info"] {
+    for directory in [
+        ".cargo",
+        ".git",
+        ".git/modules",
+        ".git/modules/third",
+        ".git/modules/third/m",
+        ".git/modules/logs",
+        ".git/info",
+        "vendor",
+        "vendor/sub",
+    ] {
         make_dir(scratch.work.join(directory));
     }
-    for file in [".cargo/config.toml", ".git/config", ".git/modules/third/m/config", ".git/info/attributes"] {
+    for file in FILES {
         write(scratch.work.join(file), "before");
     }
     for script in [
@@ -37,10 +55,12 @@ fn b04_directories_of_protected_files_stay() {
         "mv .git/modules/third .git/modules/t && mkdir .git/modules/third",
         "mv .git/info i && mkdir .git/info && echo x > .git/info/attributes",
         "echo x > .git/modules/third/m/config",
+        "echo x > .git/modules/logs/config",
+        "mv vendor v && mkdir -p vendor/sub && echo x > vendor/sub/.git",
     ] {
         assert_ne!(scratch.sh(script).code, 0, "{script}");
     }
-    for file in [".cargo/config.toml", ".git/config", ".git/modules/third/m/config", ".git/info/attributes"] {
+    for file in FILES {
         assert_eq!(read_text(scratch.work.join(file)), "before", "{file}");
     }
     assert_eq!(scratch.sh_with(&["--backend", "none"], "mv .cargo c && mkdir .cargo").code, 0);
@@ -144,4 +164,26 @@ fn open_for_writing(scratch: &Scratch) -> std::fs::File {
     std::fs::File::from(
         rustix::fs::open(scratch.work.join("sparse"), rustix::fs::OFlags::WRONLY, rustix::fs::Mode::empty()).unwrap(),
     )
+}
+
+#[test]
+fn g13_no_depth_hides_a_secret() {
+    let scratch = Scratch::new();
+    write(scratch.work.join("sub/.env"), &scratch.secret);
+    let deeper = "import os\ntop = os.open('.', os.O_RDONLY); n = 'd' * 250\nfor i in range(18): os.makedirs(n, exist_ok=True); os.chdir(n)\nos.rename('sub', 'sub', src_dir_fd=top)";
+    let read = "import os\nfor i in range(18): os.chdir('d' * 250)\nprint(open('sub/.env').read())";
+    write(scratch.work.join("deeper.py"), deeper);
+    write(scratch.work.join("read.py"), read);
+    assert_eq!(scratch.sh("python3 deeper.py").code, 0);
+    let ended = scratch.sh("python3 read.py");
+    assert!(ended.code != 0 && !ended.shows(&scratch.secret), "{ended:?}");
+    assert!(scratch.sh_with(&["--backend", "none"], "python3 read.py").shows(&scratch.secret));
+}
+
+#[test]
+fn a29_a_report_follows_no_link() {
+    let scratch = Scratch::new();
+    assert_eq!(scratch.sh("ln -s ../work-evil/marker report").code, 0);
+    assert_eq!(scratch.sh_with(&["--report", "report"], "true").code, 125);
+    scratch.assert_out_untouched();
 }
