@@ -13,13 +13,14 @@ fn d11_no_other_family_of_sockets() {
     let scratch = Scratch::new();
     // AF_VSOCK leads to the host of a virtual machine, whatever the network namespace; AF_PACKET and AF_ALG into the kernel.
     for family in ["40", "17", "38"] {
-        let script = format!("python3 -c 'import socket; socket.socket({family}, 1)' 2>&1");
+        let script = format!("perl -MSocket -e 'socket(S, {family}, 1, 0) or die \"$!\"' 2>&1");
         for options in [&[][..], &["--net", "on"]] {
             let ended = scratch.sh_with(options, &script);
             assert!(ended.code != 0 && ended.shows("Operation not permitted"), "{family} {options:?} {ended:?}");
         }
     }
-    assert_eq!(scratch.sh("python3 -c 'import socket; [socket.socket(f, 1) for f in (1, 2, 10)]'").code, 0);
+    let usual = "perl -MSocket -e 'socket(S, $_, 1, 0) or die for 1, 2, 10'";
+    assert_eq!(scratch.sh(usual).code, 0);
 }
 
 #[test]
@@ -170,14 +171,13 @@ fn open_for_writing(scratch: &Scratch) -> std::fs::File {
 fn g13_no_depth_hides_a_secret() {
     let scratch = Scratch::new();
     write(scratch.work.join("sub/.env"), &scratch.secret);
-    let deeper = "import os\ntop = os.open('.', os.O_RDONLY); n = 'd' * 250\nfor i in range(18): os.makedirs(n, exist_ok=True); os.chdir(n)\nos.rename('sub', 'sub', src_dir_fd=top)";
-    let read = "import os\nfor i in range(18): os.chdir('d' * 250)\nprint(open('sub/.env').read())";
-    write(scratch.work.join("deeper.py"), deeper);
-    write(scratch.work.join("read.py"), read);
-    assert_eq!(scratch.sh("python3 deeper.py").code, 0);
-    let ended = scratch.sh("python3 read.py");
+    let walk = "$n = 'd' x 250; for (1 .. 18) { mkdir $n; chdir $n or die }";
+    let deeper = format!("perl -e \"{}; rename '../' x 18 . 'sub', 'sub' or die\"", walk.replace('$', "\\$"));
+    let read = format!("perl -e \"{}; exec 'cat', 'sub/.env'\"", walk.replace('$', "\\$"));
+    assert_eq!(scratch.sh(&deeper).code, 0);
+    let ended = scratch.sh(&read);
     assert!(ended.code != 0 && !ended.shows(&scratch.secret), "{ended:?}");
-    assert!(scratch.sh_with(&["--backend", "none"], "python3 read.py").shows(&scratch.secret));
+    assert!(scratch.sh_with(&["--backend", "none"], &read).shows(&scratch.secret));
 }
 
 #[test]
