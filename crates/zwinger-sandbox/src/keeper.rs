@@ -3,7 +3,6 @@
 //! It obeys the host alone, over the socket that is its standard input, and ends when that closes. Commands can neither see
 //! nor signal it.
 
-use std::ffi::OsString;
 use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -230,13 +229,9 @@ impl Keeper {
             rustix::stdio::dup2_stdout(stdout).map_err(WallError::at("connect stdout"))
         };
         match prepare() {
-            Ok(()) => sys::exec_fd(self.program.as_fd(), &[crate::EXECUTOR], &self.environment()),
+            Ok(()) => sys::exec_fd(self.program.as_fd(), &[crate::EXECUTOR], &self.plan.environment),
             Err(error) => io::Error::other(error),
         }
-    }
-
-    fn environment(&self) -> Vec<(OsString, OsString)> {
-        self.plan.environment.clone()
     }
 
     fn report(&self, report: &Report, fds: &[BorrowedFd<'_>]) -> io::Result<()> {

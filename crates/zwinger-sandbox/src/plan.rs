@@ -203,10 +203,7 @@ pub(crate) fn landlock(confinement: &Confinement, around: &Surroundings) -> Plan
         root_caller: around.root_caller,
         seal: Some(Seal {
             rules: rules(confinement, around, &toolchains),
-            file_tools: vec![
-                Rule { path: confinement.workspace().into(), rights: Rights::Write },
-                // The serving threads look at their own /proc/self and reopen nothing else.
-            ],
+            file_tools: vec![Rule { path: confinement.workspace().into(), rights: Rights::Write }],
             sockets: private_network || confinement.network() == Network::On,
             unix_sockets: around.namespaces(),
         }),

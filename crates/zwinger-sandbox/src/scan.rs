@@ -81,7 +81,8 @@ impl Scan {
             }
         }
         let mut scan = walk.scan;
-        for paths in [&mut scan.secrets, &mut scan.pinned, &mut scan.protected, &mut scan.links] {
+        for paths in [&mut scan.secrets, &mut scan.secret_links, &mut scan.pinned, &mut scan.protected, &mut scan.links]
+        {
             paths.sort();
             paths.dedup();
         }
@@ -126,13 +127,13 @@ impl Walk {
                 return true;
             }
         };
-        for entry in entries.flatten() {
+        for entry in entries {
             self.entries += 1;
             if self.entries > MAX_ENTRIES || Instant::now() > self.deadline {
                 self.scan.unseen = Some(format!("the scan of the workspace ended after {} entries", self.entries));
                 return false;
             }
-            let Ok(kind) = entry.file_type() else {
+            let Ok((entry, kind)) = entry.and_then(|entry| entry.file_type().map(|kind| (entry, kind))) else {
                 self.scan.unseen = Some("an entry of the workspace could not be looked at".into());
                 continue;
             };
