@@ -61,6 +61,10 @@ const REFUSED: [i64; 36] = [
     libc::SYS_syslog,
 ];
 
+/// Requests of ioctl(2) (asm-generic/ioctls.h); libc gives them another type with each C library.
+const TIOCSTI: u64 = 0x5412;
+const TIOCLINUX: u64 = 0x541C;
+
 pub(crate) fn install(sockets: bool, unix_sockets: bool) -> Result<(), WallError> {
     let filters = || -> Result<[BpfProgram; 2], seccompiler::Error> {
         let absent = ABSENT.into_iter().map(|call| (call, Vec::new())).collect();
@@ -88,10 +92,9 @@ fn refused(sockets: bool, unix_sockets: bool) -> Result<Rules, seccompiler::Erro
     rules.insert(libc::SYS_unshare, namespaces()?);
     // Typing into the terminal that zwinger was started from. The kernel looks at the low 32 bits only, so do we
     // (CVE-2019-10063).
-    let injects = [libc::TIOCSTI, libc::TIOCLINUX];
-    let injects = injects
+    let injects = [TIOCSTI, TIOCLINUX]
         .into_iter()
-        .map(|request| when(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, request & 0xffff_ffff))
+        .map(|request| when(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, request))
         .collect::<Result<Vec<_>, _>>()?;
     rules.insert(libc::SYS_ioctl, injects);
     let families: &[i32] = match (sockets, unix_sockets) {
