@@ -102,7 +102,8 @@ impl Surroundings {
             root_caller: rustix::process::geteuid().is_root(),
             no_namespaces: None,
             landlock_abi: walls::landlock_abi(),
-            top: directories(Path::new("/")),
+            top: entries(Path::new("/"), |kind| kind.is_dir()).into_iter().map(HostPath::from).collect(),
+            top_links: links(Path::new("/")),
             path: std::env::var_os("PATH").iter().flat_map(std::env::split_paths).filter_map(real_directory).collect(),
             readable: Vec::new(),
             scan: Scan::of(confinement.workspace()),
@@ -134,8 +135,10 @@ fn real_directory(path: PathBuf) -> Option<HostPath> {
     path.is_absolute().then(|| path.canonicalize().ok()).flatten().map(HostPath::from)
 }
 
-fn directories(parent: &Path) -> Vec<HostPath> {
-    entries(parent, |kind| kind.is_dir()).into_iter().map(HostPath::from).collect()
+fn links(directory: &Path) -> Vec<(HostPath, HostPath)> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let links = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink())).map(|entry| entry.path());
+    links.filter_map(|link| Some((HostPath::from(link.clone()), link.read_link().ok()?.into()))).collect()
 }
 
 /// The entries that are no links: a rule or a mount on a link is one on what it leads to.

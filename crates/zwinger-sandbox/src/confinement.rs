@@ -57,6 +57,15 @@ pub enum Network {
     On,
 }
 
+/// System calls that are let through by name; none by default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exceptions {
+    /// ptrace(2) and its kin, for debuggers. They reach the processes inside, which the other walls still hold.
+    pub ptrace: bool,
+    /// New namespaces by clone(2) and unshare(2), for programs with a sandbox of their own, such as browsers. Mounting stays refused.
+    pub user_namespaces: bool,
+}
+
 /// Bounds of one command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
@@ -93,7 +102,10 @@ pub struct Confinement {
     hide: Vec<HostPath>,
     /// Secrets of the workspace that are not hidden.
     show: Vec<HostPath>,
+    /// Whether the workspace itself cannot be written.
+    pub(crate) read_only: bool,
     pub(crate) network: Network,
+    pub(crate) allow: Exceptions,
     /// Bounds of each command.
     pub limits: Limits,
 }
@@ -142,7 +154,9 @@ impl Confinement {
             write: Vec::new(),
             hide: Vec::new(),
             show: Vec::new(),
+            read_only: false,
             network: Network::Off,
+            allow: Exceptions::default(),
             limits: Limits::default(),
         })
     }
@@ -222,9 +236,25 @@ impl Confinement {
         scan.secrets.iter().filter(|secret| !self.show.contains(secret)).chain(&self.hide).cloned().collect()
     }
 
+    /// Makes the workspace read-only, with all that was granted for writing.
+    pub fn set_read_only(&mut self) {
+        self.read_only = true;
+        self.read.append(&mut self.write);
+    }
+
+    /// Whether the workspace cannot be written.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
     /// Chooses the network.
     pub fn set_network(&mut self, network: Network) {
         self.network = network;
+    }
+
+    /// Lets system calls through that are refused otherwise.
+    pub fn allow(&mut self, exceptions: Exceptions) {
+        self.allow = exceptions;
     }
 
     /// The strictest of both: grants that both have, the smaller of two limits, the network off if either says so.
@@ -237,6 +267,10 @@ impl Confinement {
             output: self.limits.output.min(other.limits.output),
             tasks: self.limits.tasks.min(other.limits.tasks),
         };
+        let allow = Exceptions {
+            ptrace: self.allow.ptrace && other.allow.ptrace,
+            user_namespaces: self.allow.user_namespaces && other.allow.user_namespaces,
+        };
         Self {
             workspace: self.workspace.clone(),
             named: self.named.clone(),
@@ -245,7 +279,9 @@ impl Confinement {
             write: both(&self.write, &other.write),
             hide: self.hide.iter().chain(&other.hide).cloned().collect(),
             show: both(&self.show, &other.show),
+            read_only: self.read_only || other.read_only,
             network: self.network.min(other.network),
+            allow,
             limits,
         }
     }

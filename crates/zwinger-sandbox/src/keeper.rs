@@ -3,6 +3,7 @@
 //! It obeys the host alone, over the socket that is its standard input, and ends when that closes. Commands can neither see
 //! nor signal it.
 
+use std::fs::File;
 use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::plan::Plan;
 use crate::supervisor;
 use crate::sys::{self, Cloned};
-use crate::walls::{self, OwnIds, WallError, mounts};
+use crate::walls::{self, OwnIds, PrivateNetwork, Processes, WallError, mounts};
 
 /// What the host orders.
 #[derive(Debug, Serialize, Deserialize)]
@@ -42,38 +43,58 @@ pub(crate) enum Report {
     Started,
 }
 
-const MAX_MESSAGE: usize = 1 << 17;
+/// Bytes of a message that travels by itself; a longer one (a plan with many pins) lies in a file in memory that travels instead.
+const INLINE: usize = 1 << 15;
+
+/// Bytes of the longest message; a plan has some hundred thousand paths then.
+const LONGEST: u64 = 1 << 26;
 
 pub(crate) fn send<M: Serialize>(socket: BorrowedFd<'_>, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let bytes = postcard::to_stdvec(message).map_err(io::Error::other)?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut fds = fds.to_vec();
+    let file = match bytes.len() > INLINE {
+        true => Some(in_memory(&bytes)?),
+        false => None,
+    };
+    fds.extend(file.iter().map(AsFd::as_fd));
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(fds));
+        control.push(SendAncillaryMessage::ScmRights(&fds));
     }
-    rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    let head = [u8::from(file.is_some())];
+    let body = if file.is_some() { &[] } else { bytes.as_slice() };
+    rustix::net::sendmsg(socket, &[IoSlice::new(&head), IoSlice::new(body)], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
+}
+
+fn in_memory(bytes: &[u8]) -> io::Result<File> {
+    use std::io::Seek;
+    let mut file = File::from(rustix::fs::memfd_create("zwinger", rustix::fs::MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file)
 }
 
 /// The next message with its descriptors; `None` when the other side is gone.
 pub(crate) fn receive<M: for<'de> Deserialize<'de>>(socket: BorrowedFd<'_>) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
     use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage};
-    let mut buffer = vec![0_u8; MAX_MESSAGE];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut buffer = vec![0_u8; INLINE + 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut reset = false;
     let received = loop {
         let mut parts = [io::IoSliceMut::new(&mut buffer)];
         match rustix::net::recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
             Ok(received) => break received.bytes,
             Err(rustix::io::Errno::INTR) => {}
+            // Its end left something of ours unread; what it said before is still to be had (net/unix/af_unix.c).
+            Err(rustix::io::Errno::CONNRESET) if !reset => reset = true,
             Err(rustix::io::Errno::CONNRESET) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
     };
-    if received == 0 {
-        return Ok(None);
-    }
-    let fds = control
+    let mut fds: Vec<OwnedFd> = control
         .drain()
         .filter_map(|message| match message {
             RecvAncillaryMessage::ScmRights(fds) => Some(fds.collect::<Vec<_>>()),
@@ -81,8 +102,18 @@ pub(crate) fn receive<M: for<'de> Deserialize<'de>>(socket: BorrowedFd<'_>) -> i
         })
         .flatten()
         .collect();
-    let message = postcard::from_bytes(buffer.get(..received).unwrap_or_default()).map_err(io::Error::other)?;
-    Ok(Some((message, fds)))
+    let message = match buffer.get(..received) {
+        Some([0, body @ ..]) => postcard::from_bytes(body),
+        Some([_, ..]) => {
+            use std::io::Read;
+            let file = fds.pop().ok_or(io::ErrorKind::InvalidData)?;
+            let mut bytes = Vec::new();
+            File::from(file).take(LONGEST).read_to_end(&mut bytes)?;
+            postcard::from_bytes(&bytes)
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some((message.map_err(io::Error::other)?, fds)))
 }
 
 /// The keeper's whole life. Called by the binary when it was started as [`crate::KEEPER`].
@@ -144,13 +175,14 @@ impl Keeper {
     fn raise(&mut self) -> Result<(), WallError> {
         let own_ids = OwnIds::read();
         if let Some(mounts) = &self.plan.mounts {
-            sys::unshare(walls::namespaces(&self.plan)).map_err(WallError::refusable("enter new namespaces"))?;
+            sys::unshare(walls::NAMESPACES).map_err(WallError::refusable("enter new namespaces"))?;
             if self.plan.root_caller {
                 self.wait_for_maps().map_err(WallError::at("map the ids"))?;
             } else {
                 own_ids.map()?;
             }
-            walls::arrange(&self.plan, mounts, false)?;
+            let network = self.plan.private_network.then(PrivateNetwork::begin).transpose()?;
+            walls::arrange(&self.plan, mounts, Processes::Hosts, network)?;
         }
         rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
             .map_err(WallError::at("set not dumpable"))?;
@@ -220,7 +252,7 @@ impl Keeper {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
                 .map_err(WallError::at("tie the executor to the keeper"))?;
             if self.plan.mounts.is_some() {
-                mounts::fresh_proc()?;
+                mounts::fresh_proc(self.plan.root_caller)?;
             }
             if self.plan.seal.is_some() {
                 walls::drop_capabilities(&self.plan)?;

@@ -2,7 +2,7 @@
 //!
 //! - [`Confinement`]: what a session may touch, as plain data that can only narrow.
 //! - [`Backend`]: what builds the walls; [`Plan`]: the exact steps, computed without opening anything.
-//! - [`run_once`]: one command behind walls of its own. [`Session`]: walls that stay, with an executor inside.
+//! - [`Launch`]: one command behind walls of its own. [`Session`]: walls that stay, with an executor inside.
 //! - [`supervisor`]: one command to the proof that nothing of it is left. [`Root`]: files beneath a directory.
 //! - [`Enforcement`]: what really holds, returned by every launch. Nothing is ever silently weaker.
 //!
@@ -29,13 +29,13 @@ mod walls;
 
 pub use backend::{Backend, BackendError, UnknownBackend};
 pub use capture::{Capture, Captured};
-pub use confinement::{Confinement, Limits, Network, WorkspaceError};
+pub use confinement::{Confinement, Exceptions, Limits, Network, WorkspaceError};
 pub use enforcement::{Enforcement, Held, Level};
 pub use executor_side::{abandon, take_streams};
 pub use host_path::HostPath;
 pub use keeper::main as keeper_main;
-pub use once::{Output, RunError, run_once};
-pub use plan::{Bind, MemoryMount, Mounts, Plan, Rights, Rule, Seal, Surroundings};
+pub use once::{Launch, Output, RunError};
+pub use plan::{Bind, Mounts, Piece, Plan, Rights, Rule, Seal, Surroundings};
 pub use root::{Entry, PathError, Root, read_up_to};
 pub use scan::Scan;
 pub use session::{ExecutorLink, Session, SessionError};

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Backend, BackendError};
-use crate::confinement::Confinement;
+use crate::confinement::{Confinement, Network};
 use crate::enforcement::Enforcement;
 use crate::keeper::{receive, send};
 use crate::outputs::Outputs;
@@ -18,7 +18,7 @@ use crate::plan::{Plan, Surroundings};
 use crate::session::TemporaryDirectory;
 use crate::supervisor::{self, Command, Finished, Streams, SupervisorError};
 use crate::sys::{self, Cloned};
-use crate::walls::{self, OwnIds, WallError};
+use crate::walls::{self, OwnIds, PrivateNetwork, Processes, WallError};
 
 /// Why a command has no exit status of its own.
 #[derive(Debug, thiserror::Error)]
@@ -37,9 +37,15 @@ pub enum RunError {
     Io(#[from] io::Error),
 }
 
+/// What the child is to do. Its output, where that is captured, comes as the message's descriptors.
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {
+    plan: Plan,
+    command: Command,
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 enum Report {
-    Entered,
     Failed { text: String, not_permitted: bool },
     Finished(Box<Finished>),
     Lost,
@@ -54,30 +60,62 @@ pub enum Output {
     Capture,
 }
 
-/// Runs a command in walls that end with it. Must be called from a process with one thread.
+/// Walls in the making: a child in namespaces of its own, which waits for what is to be in them.
 ///
-/// # Errors
-/// As [`RunError`] says; nothing ran unless it is [`RunError::Lost`].
-pub fn run_once(
+/// Making a network namespace takes the kernel as long as all the rest, so the child begins with it while the caller still finds
+/// out what the walls are to hold.
+#[derive(Debug)]
+pub struct Launch {
     backend: Backend,
-    confinement: &Confinement,
-    argv: Vec<std::ffi::OsString>,
-    output: Output,
-) -> Result<(Finished, Enforcement), RunError> {
-    let around = Surroundings::of(confinement);
-    backend.probe(&around)?;
-    let plan = backend.plan(confinement, &around);
-    match attempt(&plan, confinement, argv.clone(), output)? {
-        Attempt::Finished(finished) => Ok((*finished, plan.enforcement)),
-        Attempt::NotPermitted(reason) if plan.mounts.is_some() => {
-            let temporary = TemporaryDirectory::create()?;
-            let plan = backend.plan(confinement, &around.without_namespaces(reason, confinement, &temporary.0)?);
-            match attempt(&plan, confinement, argv, output)? {
-                Attempt::Finished(finished) => Ok((*finished, plan.enforcement)),
-                Attempt::NotPermitted(text) => Err(RunError::Walls(text)),
-            }
+    /// Or why this machine does not permit the namespaces.
+    child: Result<Child, String>,
+}
+
+impl Launch {
+    /// Starts. Must be called from a process with one thread.
+    ///
+    /// # Errors
+    /// When no process can be started.
+    pub fn begin(backend: Backend, network: Network) -> Result<Self, RunError> {
+        let namespaces = match backend {
+            Backend::Landlock => Namespaces::Own { network: network == Network::Off },
+            Backend::None => Namespaces::Hosts,
+        };
+        Ok(Self { backend, child: Child::start(namespaces)? })
+    }
+
+    /// Runs a command in the walls, which end with it. Must be called from a process with one thread.
+    ///
+    /// # Errors
+    /// As [`RunError`] says; nothing ran unless it is [`RunError::Lost`].
+    pub fn run(
+        self,
+        confinement: &Confinement,
+        argv: Vec<std::ffi::OsString>,
+        output: Output,
+    ) -> Result<(Finished, Enforcement), RunError> {
+        let around = Surroundings::of(confinement);
+        self.backend.probe(&around)?;
+        let plan = self.backend.plan(confinement, &around);
+        let attempt = match self.child {
+            Ok(child) => child.run(&plan, confinement, argv.clone(), output)?,
+            Err(reason) => Attempt::NotPermitted(reason),
+        };
+        let reason = match attempt {
+            Attempt::Finished(finished) => return Ok((*finished, plan.enforcement)),
+            Attempt::NotPermitted(reason) if plan.mounts.is_some() => reason,
+            Attempt::NotPermitted(text) => return Err(RunError::Walls(text)),
+        };
+        let temporary = TemporaryDirectory::create()?;
+        let plan = self.backend.plan(confinement, &around.without_namespaces(reason, confinement, &temporary.0)?);
+        let attempt = match Child::start(Namespaces::Hosts)? {
+            Ok(child) => child.run(&plan, confinement, argv, output)?,
+            Err(reason) => Attempt::NotPermitted(reason),
+        };
+        match attempt {
+            Attempt::Finished(finished) => Ok((*finished, plan.enforcement)),
+            Attempt::NotPermitted(text) => Err(RunError::Walls(text)),
         }
-        Attempt::NotPermitted(text) => Err(RunError::Walls(text)),
     }
 }
 
@@ -86,71 +124,111 @@ enum Attempt {
     NotPermitted(String),
 }
 
-fn attempt(
-    plan: &Plan,
-    confinement: &Confinement,
-    argv: Vec<std::ffi::OsString>,
-    output: Output,
-) -> Result<Attempt, RunError> {
-    let (outputs, ends) = match output {
-        Output::Inherit => (Outputs::none(), None),
-        Output::Capture => {
-            let (outputs, ends) = Outputs::pipes(confinement.limits.output)?;
-            (outputs, Some(ends))
-        }
-    };
-    let (ours, theirs) =
-        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .map_err(io::Error::from)?;
-    let command =
-        Command { argv, environment: plan.environment.clone(), limits: confinement.limits.clone(), tasks: plan.tasks };
-    let own_ids = OwnIds::read();
-    let pid_namespace = if plan.mounts.is_some() { sys::NEW_PID } else { 0 };
-    match sys::clone_process(walls::namespaces(plan) | pid_namespace) {
-        Ok(Cloned::Child) => {
-            drop(ours);
-            drop(outputs);
-            sys::exit_now(inside(plan, &command, own_ids, &theirs, ends))
-        }
-        Ok(Cloned::Parent(pid)) => {
-            drop(theirs);
-            drop(ends);
-            // The keys of the terminal reach the command by themselves; we only wait for it.
-            sys::ignore_terminal_signals();
-            supervise(plan, pid, &ours, outputs)
-        }
-        Err(error) => {
-            let error = WallError::refusable("enter new namespaces")(error);
-            if error.not_permitted() {
-                Ok(Attempt::NotPermitted(error.to_string()))
-            } else {
-                Err(RunError::Walls(error.to_string()))
+/// The namespaces of a child.
+#[derive(Debug, Clone, Copy)]
+enum Namespaces {
+    /// Of its own, perhaps with the network's.
+    Own { network: bool },
+    /// Those that we are in.
+    Hosts,
+}
+
+/// The child, before it has its order. Ends with this.
+#[derive(Debug)]
+struct Child {
+    pid: Pid,
+    socket: OwnedFd,
+}
+
+impl Child {
+    /// `Err` inside: this machine does not permit the namespaces.
+    fn start(namespaces: Namespaces) -> Result<Result<Self, String>, RunError> {
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(io::Error::from)?;
+        let own_ids = OwnIds::read();
+        let flags = match namespaces {
+            Namespaces::Own { .. } => walls::NAMESPACES | sys::NEW_PID,
+            Namespaces::Hosts => 0,
+        };
+        match sys::clone_process(flags) {
+            Ok(Cloned::Child) => {
+                drop(ours);
+                sys::exit_now(inside(namespaces, own_ids, &theirs))
             }
+            Ok(Cloned::Parent(pid)) => {
+                let child = Self { pid, socket: ours };
+                match namespaces {
+                    // Not waiting for the child: it looks at its ids when it has its order.
+                    Namespaces::Own { .. } if own_ids.are_root() => match walls::map_all_ids(pid) {
+                        Ok(()) => Ok(Ok(child)),
+                        Err(error) => refused(error),
+                    },
+                    _ => Ok(Ok(child)),
+                }
+            }
+            Err(error) => refused(WallError::refusable("enter new namespaces")(error)),
         }
+    }
+
+    fn run(
+        self,
+        plan: &Plan,
+        confinement: &Confinement,
+        argv: Vec<std::ffi::OsString>,
+        output: Output,
+    ) -> Result<Attempt, RunError> {
+        let (outputs, ends) = match output {
+            Output::Inherit => (Outputs::none(), None),
+            Output::Capture => {
+                let (outputs, ends) = Outputs::pipes(confinement.limits.output)?;
+                (outputs, Some(ends))
+            }
+        };
+        let limits = confinement.limits.clone();
+        let command = Command { argv, environment: plan.environment.clone(), limits, tasks: plan.tasks };
+        let order = Order { plan: plan.clone(), command };
+        let fds: Vec<_> = ends.iter().flatten().map(AsFd::as_fd).collect();
+        match send(self.socket.as_fd(), &order, &fds) {
+            // It has ended already, and said why.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            sent => sent?,
+        }
+        drop(ends);
+        // The keys of the terminal reach the command by themselves; we only wait for it.
+        sys::ignore_terminal_signals();
+        let attempt = supervise(plan, self.pid, &self.socket, outputs);
+        if matches!(attempt, Ok(Attempt::Finished(_))) {
+            // The kernel tears the namespaces down after this; nobody needs to wait for that.
+            std::mem::forget(self);
+        }
+        attempt
     }
 }
 
-/// The host's side: maps ids for a root caller, takes the output, waits for the report.
+impl Drop for Child {
+    fn drop(&mut self) {
+        supervisor::kill_tree(self.pid);
+    }
+}
+
+/// A machine that does not permit namespaces is answered with other walls; anything else is an error.
+fn refused<T>(error: WallError) -> Result<Result<T, String>, RunError> {
+    if error.not_permitted() { Ok(Err(error.to_string())) } else { Err(RunError::Walls(error.to_string())) }
+}
+
+/// The host's side: takes the output and waits for the report.
 fn supervise(plan: &Plan, child: Pid, socket: &OwnedFd, mut outputs: Outputs) -> Result<Attempt, RunError> {
     let attempt = conduct(plan, child, socket, &mut outputs);
     if let Ok(Attempt::Finished(mut finished)) = attempt {
         outputs.read_to_end()?;
         [finished.stdout, finished.stderr, finished.output] = outputs.finish();
-        // The kernel tears the namespaces down after this; nobody needs to wait for that.
         return Ok(Attempt::Finished(finished));
     }
-    supervisor::kill_tree(child);
     attempt
 }
 
 fn conduct(plan: &Plan, child: Pid, socket: &OwnedFd, outputs: &mut Outputs) -> Result<Attempt, RunError> {
-    let refused = |text: String, not_permitted: bool| {
-        if not_permitted && plan.mounts.is_some() {
-            Ok(Attempt::NotPermitted(text))
-        } else {
-            Err(RunError::Walls(text))
-        }
-    };
     loop {
         if !wait(socket, outputs)? {
             // Without a process namespace the command can do that to our child.
@@ -160,12 +238,11 @@ fn conduct(plan: &Plan, child: Pid, socket: &OwnedFd, outputs: &mut Outputs) -> 
             continue;
         }
         match receive::<Report>(socket.as_fd())? {
-            Some((Report::Entered, _)) => match walls::map_all_ids(child) {
-                Ok(()) => send(socket.as_fd(), &Report::Entered, &[])?,
-                Err(error) => return refused(error.to_string(), error.not_permitted()),
-            },
             Some((Report::Finished(finished), _)) => return Ok(Attempt::Finished(finished)),
-            Some((Report::Failed { text, not_permitted }, _)) => return refused(text, not_permitted),
+            Some((Report::Failed { text, not_permitted: true }, _)) if plan.mounts.is_some() => {
+                return Ok(Attempt::NotPermitted(text));
+            }
+            Some((Report::Failed { text, .. }, _)) => return Err(RunError::Walls(text)),
             Some((Report::Lost, _)) | None => return Err(RunError::Lost),
         }
     }
@@ -188,11 +265,12 @@ fn wait(socket: &OwnedFd, outputs: &mut Outputs) -> io::Result<bool> {
 }
 
 /// The child's side: walls, then the command, then the report. Returns our exit status.
-fn inside(plan: &Plan, command: &Command, own_ids: OwnIds, socket: &OwnedFd, ends: Option<[OwnedFd; 2]>) -> i32 {
-    let connected = ends.map_or(Ok(()), connect).map_err(WallError::at("connect the output"));
-    let report = match connected.and_then(|()| raise(plan, own_ids, socket)) {
+fn inside(namespaces: Namespaces, own_ids: OwnIds, socket: &OwnedFd) -> i32 {
+    let report = match begin(namespaces, own_ids).and_then(|begun| raise(begun, socket)) {
         Err(error) => Report::Failed { not_permitted: error.not_permitted(), text: error.to_string() },
-        Ok(()) => match run(plan, command, socket) {
+        // The host has given it up.
+        Ok(None) => return 0,
+        Ok(Some(Order { plan, command })) => match run(&plan, &command, socket) {
             Ok(finished) => Report::Finished(Box::new(finished)),
             Err(SupervisorError::Lost) => {
                 if plan.mounts.is_none() {
@@ -206,38 +284,49 @@ fn inside(plan: &Plan, command: &Command, own_ids: OwnIds, socket: &OwnedFd, end
     i32::from(send(socket.as_fd(), &report, &[]).is_err())
 }
 
-/// The command inherits these two; nobody else holds them when it ends.
-fn connect([stdout, stderr]: [OwnedFd; 2]) -> io::Result<()> {
-    rustix::stdio::dup2_stdout(&stdout)?;
-    Ok(rustix::stdio::dup2_stderr(&stderr)?)
-}
-
-fn raise(plan: &Plan, own_ids: OwnIds, socket: &OwnedFd) -> Result<(), WallError> {
-    if plan.mounts.is_some() {
+/// What needs no order.
+fn begin(namespaces: Namespaces, own_ids: OwnIds) -> Result<Option<PrivateNetwork>, WallError> {
+    match namespaces {
         // Without a process namespace our end would not be the command's: then the socket tells us of the host's.
-        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
-            .map_err(WallError::at("tie the child to zwinger"))?;
-    } else {
-        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-            .map_err(WallError::at("adopt orphans"))?;
+        Namespaces::Own { .. } => rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+            .map_err(WallError::at("tie the child to zwinger"))?,
+        Namespaces::Hosts => rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+            .map_err(WallError::at("adopt orphans"))?,
     }
     sys::close_on_exec_above_2().map_err(WallError::at("close inherited descriptors"))?;
     sys::reset_signals();
     no_directories().map_err(WallError::at("pass the streams through"))?;
-    if let Some(mounts) = &plan.mounts {
-        if plan.root_caller {
-            wait_for_maps(socket).map_err(WallError::at("map the ids"))?;
-        } else {
-            own_ids.map()?;
+    match namespaces {
+        Namespaces::Own { network } => {
+            let network = network.then(PrivateNetwork::begin).transpose()?;
+            if !own_ids.are_root() {
+                own_ids.map()?;
+            }
+            Ok(network)
         }
-        walls::arrange(plan, mounts, true)?;
+        Namespaces::Hosts => Ok(None),
+    }
+}
+
+fn raise(network: Option<PrivateNetwork>, socket: &OwnedFd) -> Result<Option<Order>, WallError> {
+    let received = receive::<Order>(socket.as_fd()).map_err(WallError::at("take the order"))?;
+    let Some((order, ends)) = received else { return Ok(None) };
+    let plan = &order.plan;
+    if let [stdout, stderr] = ends.as_slice() {
+        // The command inherits these two; nobody else holds them when it ends.
+        rustix::stdio::dup2_stdout(stdout).map_err(WallError::at("connect the output"))?;
+        rustix::stdio::dup2_stderr(stderr).map_err(WallError::at("connect the output"))?;
+    }
+    drop(ends);
+    if let Some(mounts) = &plan.mounts {
+        walls::arrange(plan, mounts, Processes::Own, network)?;
     }
     rustix::process::chdir(&*plan.workspace).map_err(WallError::at("enter the workspace"))?;
     if let Some(seal) = &plan.seal {
         walls::drop_capabilities(plan)?;
         walls::seal(seal)?;
     }
-    Ok(())
+    Ok(Some(order))
 }
 
 /// A directory as a stream would be a way around the mounts: what is opened beneath it is beneath the host's own.
@@ -249,14 +338,6 @@ fn no_directories() -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-fn wait_for_maps(socket: &OwnedFd) -> io::Result<()> {
-    send(socket.as_fd(), &Report::Entered, &[])?;
-    match receive::<Report>(socket.as_fd())? {
-        Some((Report::Entered, _)) => Ok(()),
-        _ => Err(io::ErrorKind::InvalidData.into()),
-    }
 }
 
 fn run(plan: &Plan, command: &Command, socket: &OwnedFd) -> Result<Finished, SupervisorError> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::confinement::{Confinement, Network};
+use crate::confinement::{Confinement, Exceptions, Network};
 use crate::enforcement::{Enforcement, Held};
 use crate::environment;
 use crate::host_path::HostPath;
@@ -37,8 +37,8 @@ const SYSTEM_HIDDEN: [&str; 11] = [
     "/etc/security/opasswd",
 ];
 
-/// Directories at the top of the tree that have a cover of their own.
-const APART: [&str; 4] = ["/tmp", "/run", "/sys", "/dev"];
+/// Directories at the top of the tree that are never the host's, but for parts that are named.
+const APART: [&str; 5] = ["/tmp", "/run", "/sys", "/dev", "/proc"];
 
 /// Masked in the fresh /proc: they speak of the whole machine (the list of container engines).
 pub(crate) const PROC_HIDDEN: [&str; 9] = [
@@ -56,17 +56,6 @@ pub(crate) const PROC_HIDDEN: [&str; 9] = [
 /// Devices that programs expect; nothing else of /dev is there.
 const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
-/// An empty file system in memory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemoryMount {
-    /// Where.
-    pub at: HostPath,
-    /// Whether it stays writable after what is needed was put into it.
-    pub writable: bool,
-    /// Permission bits of its root.
-    pub mode: u32,
-}
-
 /// A part of the host that is kept at its own path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bind {
@@ -76,17 +65,36 @@ pub struct Bind {
     pub writable: bool,
 }
 
-/// The steps done with mounts, in this order: `binds` and `pins` are opened, everything is made read-only, `memory` is mounted,
-/// `binds` and `pins` are put in place, `hidden` is covered.
+/// A part of the tree inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Piece {
+    /// A part of the host; left out where it does not exist.
+    Host(Bind),
+    /// An empty directory, in memory.
+    Empty(HostPath),
+    /// A directory for temporary files: in memory, writable by all (mode 1777).
+    Temporary(HostPath),
+}
+
+impl Piece {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Host(bind) => &bind.path,
+            Self::Empty(path) | Self::Temporary(path) => path,
+        }
+    }
+}
+
+/// The tree inside. Its root is an empty file system in memory, so that nothing of the host is there but what is named.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mounts {
-    /// Empty file systems, outer ones first.
-    pub memory: Vec<MemoryMount>,
-    /// Kept parts of the host, outer ones first; what does not exist is left out.
-    pub binds: Vec<Bind>,
+    /// Links at the top of the tree, such as `/bin`, with what they lead to.
+    pub links: Vec<(HostPath, HostPath)>,
+    /// What is in the tree, outer pieces first.
+    pub pieces: Vec<Piece>,
     /// Parts of the workspace that are mounted over themselves, so that they can be neither changed nor moved away.
     pub pins: Vec<Bind>,
-    /// Files and directories to cover with nothing, where they exist.
+    /// Files and directories to cover with nothing, where they exist and the caller could open them.
     pub hidden: Vec<HostPath>,
 }
 
@@ -119,6 +127,8 @@ pub struct Seal {
     pub sockets: bool,
     /// Whether it makes sockets of the machine itself. Landlock does not hold connecting to a path, so only mounts permit it.
     pub unix_sockets: bool,
+    /// Calls that are refused otherwise.
+    pub allow: Exceptions,
 }
 
 /// Everything that raising the walls needs, for another process of ours to perform.
@@ -161,6 +171,8 @@ pub struct Surroundings {
     pub path: Vec<HostPath>,
     /// The directories at the top of this machine's tree.
     pub top: Vec<HostPath>,
+    /// The links there, with what they lead to.
+    pub top_links: Vec<(HostPath, HostPath)>,
     /// What of the system and of toolchains is readable where nothing can be covered.
     pub readable: Vec<HostPath>,
     /// What of the workspace is to be hidden or kept as it is.
@@ -203,9 +215,10 @@ pub(crate) fn landlock(confinement: &Confinement, around: &Surroundings) -> Plan
         root_caller: around.root_caller,
         seal: Some(Seal {
             rules: rules(confinement, around, &toolchains),
-            file_tools: vec![Rule { path: confinement.workspace().into(), rights: Rights::Write }],
+            file_tools: vec![workspace(confinement)],
             sockets: private_network || confinement.network() == Network::On,
             unix_sockets: around.namespaces(),
+            allow: confinement.allow,
         }),
         environment: environment::inside(around.environment.clone(), tmpdir),
         // RLIMIT_NPROC is counted per user namespace, and not at all for real root (kernel/fork.c: the real root is exempt).
@@ -275,39 +288,42 @@ fn holds(dir: &Path, inner: Option<&Path>) -> bool {
 }
 
 fn mounts(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPath]) -> Mounts {
-    let memory = |at: &Path, writable, mode| MemoryMount { at: at.into(), writable, mode };
-    // Landlock lets nothing be read beneath the rest of the tree; covered, it has no socket to connect to and no file whose mode
-    // or times could be changed either.
-    let rest =
-        around.top.iter().filter(|top| !APART.iter().chain(&SYSTEM).any(|kept| Path::new(kept).starts_with(top)));
-    let mut empty: Vec<_> = rest.map(|top| memory(top, false, 0o755)).collect();
-    empty.extend([
-        memory(Path::new("/tmp"), true, 0o1777),
-        memory(Path::new("/var/tmp"), true, 0o1777),
-        memory(Path::new("/run"), false, 0o755),
-        memory(Path::new("/sys"), false, 0o755),
-        memory(Path::new("/dev"), false, 0o755),
-    ]);
-    empty.extend(confinement.home().map(|home| memory(home, false, 0o755)));
-    // What is granted as a whole needs no cover, whose end as read-only would be its own.
-    empty.retain(|cover| !confinement.granted().any(|granted| granted == &*cover.at));
     let read_only = |path: &HostPath| Bind { path: path.clone(), writable: false };
     let read_write = |path: &HostPath| Bind { path: path.clone(), writable: true };
-    let mut binds: Vec<Bind> = DEVICES.iter().map(|device| Bind { path: (*device).into(), writable: true }).collect();
-    binds.push(Bind { path: "/sys/devices/system/cpu".into(), writable: false });
+    let is_link = |path: &str| around.top_links.iter().any(|(link, _)| **link == *Path::new(path));
+    let system = SYSTEM.iter().filter(|path| **path != "/proc" && !is_link(path)).map(|path| HostPath::from(*path));
+    let mut pieces: Vec<Piece> = system.map(|path| Piece::Host(read_only(&path))).collect();
+    let mut empty = vec![Piece::Empty("/run".into()), Piece::Empty("/sys".into()), Piece::Empty("/dev".into())];
+    empty.extend(["/tmp", "/var/tmp"].map(|path| Piece::Temporary(path.into())));
+    empty.extend(confinement.home().map(|home| Piece::Empty(home.into())));
+    // What is granted as a whole needs no cover.
+    empty.retain(|piece| !confinement.granted().any(|granted| granted == piece.path()));
+    pieces.extend(empty);
+    let mut binds: Vec<Bind> = DEVICES.iter().map(|device| read_write(&(*device).into())).collect();
+    binds.push(read_only(&"/sys/devices/system/cpu".into()));
     if confinement.network() == Network::On {
         // /etc/resolv.conf is often a link into /run.
-        binds.push(Bind { path: "/run/systemd/resolve".into(), writable: false });
+        binds.push(read_only(&"/run/systemd/resolve".into()));
     }
     binds.extend(toolchains.iter().map(read_only));
-    binds.extend(confinement.read.iter().map(read_only));
+    for path in &confinement.read {
+        match **path == *Path::new("/") {
+            // A root in the place of the root could not be seen.
+            true => binds.extend(
+                around.top.iter().filter(|top| !APART.iter().any(|apart| top.starts_with(apart))).map(read_only),
+            ),
+            false => binds.push(read_only(path)),
+        }
+    }
     binds.extend(confinement.write.iter().map(read_write));
     // The workspace comes last: it may lie below any of the others.
-    binds.push(Bind { path: confinement.workspace().into(), writable: true });
-    let pins = around.scan.pinned.iter().map(read_write).chain(around.scan.protected.iter().map(read_only)).collect();
+    binds.push(Bind { path: confinement.workspace().into(), writable: !confinement.read_only });
+    pieces.extend(binds.into_iter().map(Piece::Host));
+    let pins = around.scan.pinned.iter().map(read_write).chain(around.scan.protected.iter().map(read_only));
     let hidden = SYSTEM_HIDDEN.iter().map(|path| HostPath::from(*path));
     let hidden = hidden.chain(credentials(confinement).map(HostPath::from)).collect();
-    Mounts { memory: empty, binds, pins, hidden }
+    // A workspace that cannot be written holds them already.
+    Mounts { links: around.top_links.clone(), pieces, pins: pins.filter(|_| !confinement.read_only).collect(), hidden }
 }
 
 fn rules(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPath]) -> Vec<Rule> {
@@ -333,8 +349,13 @@ fn rules(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPat
     }
     rules.extend(confinement.read.iter().cloned().map(read));
     rules.extend(confinement.write.iter().cloned().map(write));
-    rules.push(write(confinement.workspace().into()));
+    rules.push(workspace(confinement));
     rules
+}
+
+fn workspace(confinement: &Confinement) -> Rule {
+    let rights = if confinement.read_only { Rights::Read } else { Rights::Write };
+    Rule { path: confinement.workspace().into(), rights }
 }
 
 fn enforcement(confinement: &Confinement, around: &Surroundings) -> Enforcement {
@@ -364,11 +385,20 @@ fn enforcement(confinement: &Confinement, around: &Surroundings) -> Enforcement 
     Enforcement {
         files,
         network,
-        syscalls: Held::full(),
+        syscalls: syscalls(confinement.allow),
         processes,
         memory: Held::none("a memory limit is not held by this version"),
         metadata: metadata(around, &no_namespaces),
         secrets: secrets(confinement, around, &no_namespaces),
+    }
+}
+
+fn syscalls(allow: Exceptions) -> Held {
+    match allow {
+        Exceptions { ptrace: false, user_namespaces: false } => Held::full(),
+        Exceptions { ptrace: true, user_namespaces: false } => Held::partial("ptrace was allowed"),
+        Exceptions { ptrace: false, user_namespaces: true } => Held::partial("new namespaces were allowed"),
+        Exceptions { ptrace: true, user_namespaces: true } => Held::partial("ptrace and new namespaces were allowed"),
     }
 }
 

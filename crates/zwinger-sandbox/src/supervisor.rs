@@ -29,7 +29,7 @@ const PASSES: usize = 100;
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// A command to run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Command {
     /// Program and arguments; a program without `/` is looked up in the absolute entries of PATH.
     pub argv: Vec<OsString>,

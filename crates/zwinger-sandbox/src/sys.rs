@@ -1,12 +1,12 @@
 //! The one file with `unsafe`: system calls that neither std nor rustix offers in safe form.
 //!
-//! Sources: clone(2), vfork(2), execveat(2), mount_setattr(2), close_range(2), sigaction(2).
+//! Sources: clone(2), vfork(2), execveat(2), mount_setattr(2), seccomp(2), close_range(2), sigaction(2).
 #![expect(unsafe_code, reason = "each block says why it is sound; the rest of the workspace denies it")]
 
 use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use rustix::process::{Pid, Resource, Rlimit, WaitId, WaitIdOptions, WaitOptions, WaitStatus};
@@ -104,6 +104,17 @@ pub(crate) fn mount_setattr(dir: BorrowedFd<'_>, path: &CStr, attributes: MountA
             size_of::<libc::mount_attr>(),
         )
     })
+}
+
+/// One instruction of a seccomp filter (linux/filter.h).
+pub(crate) type FilterStep = libc::sock_filter;
+
+/// seccomp(2): puts a filter on this process and all it starts. Needs no_new_privs.
+pub(crate) fn install_filter(program: &[FilterStep]) -> io::Result<()> {
+    let length = program.len().try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
+    // SAFETY: `program` points to `length` live instructions, which the kernel only reads.
+    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) })
 }
 
 /// Makes every descriptor above 2 close at the next exec, so that nothing inherited leaks into the walls.
@@ -228,6 +239,33 @@ extern "C" fn aside_main(argument: *mut c_void) -> c_int {
 pub(crate) fn unshare_network() -> rustix::io::Result<()> {
     // SAFETY: the flag changes neither memory nor descriptors.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }
+}
+
+/// The network namespace that a socket lives in, by SIOCGSKNS (linux/sockios.h). As [`unshare_network`], without errno.
+pub(crate) fn network_namespace_of(socket: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    // SAFETY: the request takes no argument and answers with a new descriptor (see the type).
+    unsafe { rustix::ioctl::ioctl(socket, NamespaceOfSocket) }
+}
+
+struct NamespaceOfSocket;
+
+// SAFETY: the kernel neither reads nor writes through the pointer, and a successful answer is a descriptor that nobody owns yet.
+unsafe impl rustix::ioctl::Ioctl for NamespaceOfSocket {
+    type Output = OwnedFd;
+    const IS_MUTATING: bool = false;
+
+    fn opcode(&self) -> rustix::ioctl::Opcode {
+        0x894C
+    }
+
+    fn as_ptr(&mut self) -> *mut c_void {
+        std::ptr::null_mut()
+    }
+
+    unsafe fn output_from_ptr(out: rustix::ioctl::IoctlOutput, _: *mut c_void) -> rustix::io::Result<OwnedFd> {
+        // SAFETY: as said above.
+        Ok(unsafe { OwnedFd::from_raw_fd(out) })
+    }
 }
 
 /// Replaces this process by the program behind `program`, an open file. Returns only on failure.

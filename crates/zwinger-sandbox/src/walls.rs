@@ -19,7 +19,8 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use crate::plan::{Mounts, Plan, Rule, Seal};
 use crate::sys;
-use network::PrivateNetwork;
+pub(crate) use mounts::Processes;
+pub(crate) use network::PrivateNetwork;
 
 /// A step of the walls that failed. Always an end: nothing runs behind half a wall.
 #[derive(Debug, thiserror::Error)]
@@ -51,29 +52,33 @@ impl WallError {
     }
 }
 
-/// The namespaces that a plan asks for, as flags of clone(2), but for those of processes and of the network.
-pub(crate) fn namespaces(plan: &Plan) -> i32 {
-    if plan.mounts.is_none() {
-        return 0;
-    }
-    sys::NEW_USER | sys::NEW_MOUNT | sys::NEW_IPC | sys::NEW_UTS
-}
+/// The namespaces of walls with mounts, as flags of clone(2), but for those of processes and of the network.
+pub(crate) const NAMESPACES: i32 = sys::NEW_USER | sys::NEW_MOUNT | sys::NEW_IPC | sys::NEW_UTS;
 
 /// The ids of the caller, read before the namespace is entered: inside they would be the overflow ids.
 #[derive(Clone, Copy)]
 pub(crate) struct OwnIds {
     user: u32,
     group: u32,
+    root: bool,
 }
 
 impl OwnIds {
     pub(crate) fn read() -> Self {
-        Self { user: rustix::process::getuid().as_raw(), group: rustix::process::getgid().as_raw() }
+        Self {
+            user: rustix::process::getuid().as_raw(),
+            group: rustix::process::getgid().as_raw(),
+            root: rustix::process::geteuid().is_root(),
+        }
+    }
+
+    pub(crate) fn are_root(self) -> bool {
+        self.root
     }
 
     /// user_namespaces(7): an ordinary caller may map only itself, from inside, and gives up setgroups(2).
     pub(crate) fn map(self) -> Result<(), WallError> {
-        let Self { user, group } = self;
+        let Self { user, group, .. } = self;
         std::fs::write("/proc/self/setgroups", "deny").map_err(WallError::refusable("deny setgroups"))?;
         std::fs::write("/proc/self/uid_map", format!("{user} {user} 1"))
             .map_err(WallError::refusable("map the user id"))?;
@@ -91,20 +96,19 @@ pub(crate) fn map_all_ids(process: rustix::process::Pid) -> Result<(), WallError
     Ok(())
 }
 
-/// Arranges everything in the new namespaces once the ids are mapped. `processes`: this is the first process of a namespace of
-/// its own, and /proc is to be that one's.
-pub(crate) fn arrange(plan: &Plan, mounts: &Mounts, processes: bool) -> Result<(), WallError> {
-    let network = plan.private_network.then(PrivateNetwork::begin).transpose();
-    let network = network.map_err(WallError::at("make a network namespace"))?;
+/// Arranges everything in the new namespaces once the ids are mapped. The network is entered last: it takes longest to make.
+pub(crate) fn arrange(
+    plan: &Plan,
+    mounts: &Mounts,
+    processes: Processes,
+    network: Option<PrivateNetwork>,
+) -> Result<(), WallError> {
     rustix::system::sethostname(b"zwinger").map_err(WallError::at("set the host name"))?;
-    mounts::arrange(mounts, &plan.secrets)?;
-    if let Some(network) = network {
-        network.enter().map_err(WallError::at("enter the network namespace"))?;
+    mounts::arrange(plan, mounts, processes)?;
+    match network {
+        Some(network) => network.enter().map_err(WallError::at("enter the network namespace")),
+        None => Ok(()),
     }
-    if processes {
-        mounts::fresh_proc()?;
-    }
-    Ok(())
 }
 
 /// Drops every capability. For a root caller those over files of other owners stay, in a namespace that owns nothing else.
@@ -133,7 +137,7 @@ pub(crate) fn drop_capabilities(plan: &Plan) -> Result<(), WallError> {
 /// Landlock, seccomp and not dumpable, on a process that has one thread.
 pub fn seal(seal: &Seal) -> Result<(), WallError> {
     ruleset::restrict(&seal.rules, ruleset::Scoped::Yes)?;
-    seccomp::install(seal.sockets, seal.unix_sockets)?;
+    seccomp::install(seal)?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(WallError::at("set not dumpable"))
 }
 

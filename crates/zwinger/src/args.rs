@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use zwinger_core::sandbox::{Backend, Confinement, Network, WorkspaceError};
 
 use crate::terminal::Approve;
@@ -183,12 +183,17 @@ impl Walls {
                 grant(&mut confinement, path).map_err(|error| WallsError::Grant(option, path.clone(), error))?;
             }
         }
-        confinement.set_network(match self.net {
-            Net::Off => Network::Off,
-            Net::On => Network::On,
-        });
+        confinement.set_network(self.network());
         confinement.limits.time = self.timeout.map(Duration::from_secs).or(unless_asked);
         Ok(confinement)
+    }
+
+    /// What the network is to be.
+    pub(crate) fn network(&self) -> Network {
+        match self.net {
+            Net::Off => Network::Off,
+            Net::On => Network::On,
+        }
     }
 
     /// As [`Walls::confinement`], for a session with tools.
@@ -204,6 +209,9 @@ impl Walls {
 
 /// Parses this process's arguments; ends it with help or a usage error (2, and 125 for `run`, whose other codes are its command's).
 pub(crate) fn parse() -> Command {
+    if let Some(run) = parse_run() {
+        return Command::Run(run);
+    }
     match Arguments::try_parse() {
         Ok(arguments) => arguments.command,
         Err(error) => {
@@ -213,6 +221,18 @@ pub(crate) fn parse() -> Command {
             std::process::exit(status)
         }
     }
+}
+
+/// `run` by itself: clap builds every command before it reads a word, which would be a tenth of a short run. What does not parse
+/// is left to the whole, for its texts.
+fn parse_run() -> Option<Run> {
+    let mut arguments = std::env::args_os();
+    let _program = arguments.next()?;
+    if arguments.next()? != "run" {
+        return None;
+    }
+    let run = Run::augment_args(clap::Command::new("run").no_binary_name(true).disable_help_flag(true));
+    Run::from_arg_matches(&run.try_get_matches_from(arguments).ok()?).ok()
 }
 
 #[cfg(test)]

@@ -14,6 +14,10 @@ use std::process::ExitCode;
 
 use args::Command;
 
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
 fn main() -> ExitCode {
     // Before anything else: this process may be a keeper or an executor.
     zwinger_core::child_main();

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use zwinger_core::escape;
 use zwinger_core::output::{Outcome, Walls};
 use zwinger_core::sandbox::supervisor::{End, Finished};
-use zwinger_core::sandbox::{Enforcement, Level, Output, run_once};
+use zwinger_core::sandbox::{Enforcement, Launch, Level, Output};
 
 use crate::args::Run;
 use crate::{BROKEN, answer, complain, create_file};
@@ -21,6 +21,8 @@ pub(crate) fn run(arguments: &Run) -> ExitCode {
 }
 
 fn attempt(arguments: &Run) -> anyhow::Result<u8> {
+    // First of all, for it goes on while we go on.
+    let launch = Launch::begin(arguments.walls.backend, arguments.walls.network())?;
     let mut confinement = arguments.walls.confinement(None)?;
     if let Some(limit) = arguments.output_limit {
         confinement.limits.output = usize::try_from(limit)?;
@@ -29,7 +31,7 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
     let report = arguments.report.as_deref().map(create_file).transpose()?;
     let backend = arguments.walls.backend;
     let output = if arguments.json { Output::Capture } else { Output::Inherit };
-    let (finished, enforcement) = run_once(backend, &confinement, arguments.command.clone(), output)?;
+    let (finished, enforcement) = launch.run(&confinement, arguments.command.clone(), output)?;
     let limit = format!("{} s (--timeout)", confinement.limits.time.unwrap_or_default().as_secs());
     if !arguments.json {
         say_what_is_left_open(&enforcement);

@@ -5,69 +5,122 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags};
 
 use super::WallError;
 use crate::host_path::HostPath;
-use crate::plan::{Bind, MemoryMount, Mounts, PROC_HIDDEN};
+use crate::plan::{Bind, Mounts, PROC_HIDDEN, Piece, Plan};
 use crate::sys::{self, MountAttributes};
 
-/// Bytes of each file system in memory; a command that fills one gets ENOSPC, not the machine's memory.
-const MEMORY_MOUNT_SIZE: &str = "1g";
+/// Bytes of the file system in memory; a command that fills it gets ENOSPC, not the machine's memory.
+const MEMORY_SIZE: &str = "1g";
 
-/// Arranges the mounts of a new mount namespace; /proc comes later, by [`fresh_proc`].
-pub(crate) fn arrange(mounts: &Mounts, secrets: &[HostPath]) -> Result<(), WallError> {
+/// Whose processes /proc shows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Processes {
+    /// Those of the calling process's own namespace.
+    Own,
+    /// The host's, until [`fresh_proc`] covers it.
+    Hosts,
+}
+
+/// Puts a tree of its own in the place of the host's, in a new mount namespace: parts of the host are opened, an empty file system
+/// becomes the root, and the parts are attached to it.
+pub(crate) fn arrange(plan: &Plan, mounts: &Mounts, processes: Processes) -> Result<(), WallError> {
     attributes(CWD.as_fd(), c"/", MountAttributes { read_only: false, private: true, recursive: true })
         .map_err(WallError::refusable("make the mounts private"))?;
-    let kept = mounts.binds.iter().map(keep).collect::<Result<Vec<_>, _>>()?;
+    let pieces = mounts.pieces.iter().map(|piece| Ok((piece, keep(piece)?))).collect::<Result<Vec<_>, _>>()?;
     let pinned = mounts.pins.iter().map(keep_entry).collect::<Result<Vec<_>, _>>()?;
-    attributes(CWD.as_fd(), c"/", MountAttributes { read_only: true, private: false, recursive: true })
-        .map_err(WallError::at("make the file systems read-only"))?;
-    for memory in &mounts.memory {
-        mount_memory(memory)?;
+    // A new one is given only while another can be seen (mount_too_revealing in fs/namespace.c), so before the host's goes.
+    let proc = match processes {
+        Processes::Own => new_proc(),
+        Processes::Hosts => open_clone(Path::new("/proc"), OpenTreeFlags::empty()),
+    };
+    let proc = proc.map_err(WallError::refusable("mount /proc"))?;
+    enter_empty_root(&plan.workspace).map_err(WallError::at("change the root"))?;
+    for (link, target) in &mounts.links {
+        rustix::fs::symlink(&**target, &**link).map_err(WallError::at("make a link at the top"))?;
     }
-    make_empty_file().map_err(WallError::at("make an empty file"))?;
-    for (bind, tree) in mounts.binds.iter().zip(kept) {
-        let Some(tree) = tree else { continue };
-        place(bind, &tree)?;
+    // What had to be mounted to be empty, and is writable until all is in place.
+    let mut covers = Vec::new();
+    for (piece, tree) in pieces {
+        match (piece, tree) {
+            (Piece::Host(bind), Some(tree)) => {
+                place(&bind.path, &tree).map_err(WallError::at("put a part of the host in place"))
+            }
+            (Piece::Host(_), None) => Ok(()),
+            (Piece::Empty(at), _) => make_empty(at, &mut covers).map_err(WallError::at("make an empty directory")),
+            (Piece::Temporary(at), _) => {
+                make_temporary(at).map_err(WallError::at("make a directory for temporary files"))
+            }
+        }?;
+    }
+    make_covers().map_err(WallError::at("make the covers"))?;
+    place(Path::new("/proc"), &proc).map_err(WallError::at("put /proc in place"))?;
+    if processes == Processes::Own {
+        cover_proc(plan.root_caller)?;
     }
     for (pin, tree) in mounts.pins.iter().zip(pinned) {
         attach(&tree, &pin.path).map_err(WallError::at("pin a part of the workspace"))?;
     }
     dev_entries().map_err(WallError::at("arrange /dev"))?;
     for hidden in &mounts.hidden {
-        hide(hidden, Path::new(EMPTY_FILE))?;
+        hide(hidden)?;
     }
-    for secret in secrets {
-        cover(secret, Path::new(EMPTY_FILE)).map_err(WallError::at("hide a secret of the workspace"))?;
+    for secret in &plan.secrets {
+        cover(secret).map_err(WallError::at("hide a secret of the workspace"))?;
     }
-    for memory in mounts.memory.iter().filter(|memory| !memory.writable) {
-        freeze(&memory.at).map_err(WallError::at("make a file system in memory read-only"))?;
+    covers.push(HostPath::from("/"));
+    for cover in covers {
+        freeze(&cover).map_err(WallError::at("make a file system in memory read-only"))?;
     }
     Ok(())
 }
 
-/// A /proc that shows the processes of the calling pid namespace only. Comes last: the old one is needed until here.
-pub(crate) fn fresh_proc() -> Result<(), WallError> {
-    let mount = || -> io::Result<()> {
-        let context = rustix::mount::fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
-        rustix::mount::fsconfig_create(&context)?;
-        let attributes =
-            MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-        let proc = rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
-        attach(&proc, Path::new("/proc"))
-    };
+/// A /proc of the calling process's namespace over the one that is there, for an executor in the tree of its keeper.
+pub(crate) fn fresh_proc(root_caller: bool) -> Result<(), WallError> {
+    let mount = || attach(&new_proc()?, Path::new("/proc"));
     mount().map_err(WallError::refusable("mount /proc"))?;
-    for hidden in PROC_HIDDEN {
-        hide(Path::new(hidden), Path::new(EMPTY_FILE))?;
-    }
-    freeze_tree(Path::new("/proc/sys")).map_err(WallError::at("make /proc/sys read-only"))
+    cover_proc(root_caller)
 }
 
-/// Opens a part of the host before anything covers it; `None` when it does not exist or the caller may not reach it.
-fn keep(bind: &Bind) -> Result<Option<OwnedFd>, WallError> {
-    keep_tree(bind, OpenTreeFlags::empty())
+fn new_proc() -> io::Result<OwnedFd> {
+    let context = rustix::mount::fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_create(&context)?;
+    let attributes =
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    Ok(rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+fn cover_proc(root_caller: bool) -> Result<(), WallError> {
+    for hidden in PROC_HIDDEN {
+        hide(Path::new(hidden))?;
+    }
+    // To others these are read-only by their modes. Landlock holds them for both.
+    if root_caller {
+        freeze_tree(Path::new("/proc/sys")).map_err(WallError::at("make /proc/sys read-only"))?;
+    }
+    Ok(())
+}
+
+/// pivot_root(2), "pivot_root(".", ".")": the old root is stacked on the new one, and let go of. `over` is a directory to attach
+/// the new one to for the time being; what is kept of it is open already.
+fn enter_empty_root(over: &Path) -> io::Result<()> {
+    let root = memory_tree("755")?;
+    attach(&root, over)?;
+    rustix::process::fchdir(&root)?;
+    rustix::process::pivot_root(".", ".")?;
+    rustix::mount::unmount(".", UnmountFlags::DETACH)?;
+    Ok(rustix::process::chdir("/")?)
+}
+
+/// Opens a part of the host before the host is gone; `None` when it does not exist or the caller may not reach it.
+fn keep(piece: &Piece) -> Result<Option<OwnedFd>, WallError> {
+    match piece {
+        Piece::Host(bind) => keep_tree(bind, OpenTreeFlags::empty()),
+        Piece::Empty(_) | Piece::Temporary(_) => Ok(None),
+    }
 }
 
 /// As [`keep`], of the entry itself: a link that was put in its place since the scan is not followed, and an entry that is gone
@@ -92,28 +145,32 @@ fn keep_tree(bind: &Bind, flags: OpenTreeFlags) -> Result<Option<OwnedFd>, WallE
     Ok(Some(tree))
 }
 
-fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
-    open_clone(path, OpenTreeFlags::empty())
-}
-
 fn open_clone(path: &Path, flags: OpenTreeFlags) -> io::Result<OwnedFd> {
     let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     Ok(rustix::mount::open_tree(CWD, path, clone | flags)?)
 }
 
-fn mount_memory(memory: &MemoryMount) -> Result<(), WallError> {
-    // As in `place`, a directory can only be made in a file system in memory.
-    if !memory.at.is_dir() && std::fs::create_dir_all(&memory.at).is_err() {
+/// Only the root in memory can be given new directories: what lies below a part of the host is there, or will not be.
+fn make_empty(at: &Path, covers: &mut Vec<HostPath>) -> io::Result<()> {
+    if !at.is_dir() {
+        let _ = std::fs::create_dir_all(at);
         return Ok(());
     }
-    let mode = format!("{:o}", memory.mode);
-    let mount = || -> io::Result<()> { attach(&memory_tree(&mode)?, &memory.at) };
-    mount().map_err(WallError::at("mount a file system in memory"))
+    attach(&memory_tree("755")?, at)?;
+    covers.push(at.into());
+    Ok(())
+}
+
+/// A mount of its own of a directory in the root, which stays writable when the root does not.
+fn make_temporary(at: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(at)?;
+    rustix::fs::chmod(at, Mode::from_raw_mode(0o1777))?;
+    attach(&open_clone(at, OpenTreeFlags::empty())?, at)
 }
 
 fn memory_tree(mode: &str) -> io::Result<OwnedFd> {
     let context = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    rustix::mount::fsconfig_set_string(&context, "size", MEMORY_MOUNT_SIZE)?;
+    rustix::mount::fsconfig_set_string(&context, "size", MEMORY_SIZE)?;
     rustix::mount::fsconfig_set_string(&context, "mode", mode)?;
     rustix::mount::fsconfig_create(&context)?;
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
@@ -124,22 +181,19 @@ fn attach(tree: &OwnedFd, at: &Path) -> io::Result<()> {
     Ok(rustix::mount::move_mount(tree, c"", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }
 
-/// Puts a kept tree at its own path. What is missing of the path can only lie in a file system in memory: the host's own are
-/// read-only by now, so nothing can be made there (CVE-2026-87766 is a launcher that did).
-fn place(bind: &Bind, tree: &OwnedFd) -> Result<(), WallError> {
-    let make = || -> io::Result<()> {
-        let kind = FileType::from_raw_mode(rustix::fs::statat(tree, c"", AtFlags::EMPTY_PATH)?.st_mode);
-        if let Some(parent) = bind.path.parent() {
-            std::fs::create_dir_all(parent)?;
-        }
-        match kind {
-            FileType::Directory => std::fs::create_dir_all(&bind.path)?,
-            _ if bind.path.exists() => {}
-            _ => drop(std::fs::File::create(&bind.path)?),
-        }
-        attach(tree, &bind.path)
-    };
-    make().map_err(WallError::at("put a part of the host in place"))
+/// Puts a tree at its own path. What is missing of the path can only lie in the root in memory: the host's parts are read-only by
+/// now, or granted as a whole, so nothing can be made there (CVE-2026-87766 is a launcher that did).
+fn place(at: &Path, tree: &OwnedFd) -> io::Result<()> {
+    let kind = FileType::from_raw_mode(rustix::fs::statat(tree, c"", AtFlags::EMPTY_PATH)?.st_mode);
+    if let Some(parent) = at.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    match kind {
+        FileType::Directory => std::fs::create_dir_all(at)?,
+        _ if at.exists() => {}
+        _ => drop(std::fs::File::create(at)?),
+    }
+    attach(tree, at)
 }
 
 /// The entries of /dev that are not devices of the host: links to /proc/self/fd, shared memory, terminals of our own.
@@ -154,10 +208,8 @@ fn dev_entries() -> io::Result<()> {
     for (target, link) in links {
         rustix::fs::symlink(target, link)?;
     }
-    for directory in ["/dev/shm", "/dev/pts"] {
-        rustix::fs::mkdir(directory, Mode::from_raw_mode(0o755))?;
-    }
-    attach(&memory_tree("1777")?, Path::new("/dev/shm"))?;
+    make_temporary(Path::new("/dev/shm"))?;
+    rustix::fs::mkdir("/dev/pts", Mode::from_raw_mode(0o755))?;
     let context = rustix::mount::fsopen("devpts", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_set_flag(&context, "newinstance")?;
     rustix::mount::fsconfig_set_string(&context, "ptmxmode", "0666")?;
@@ -167,19 +219,24 @@ fn dev_entries() -> io::Result<()> {
     attach(&terminals, Path::new("/dev/pts"))
 }
 
-/// A file without content and permissions, to cover files with. Not /dev/null: that one can be written.
+/// A file and a directory without content and permissions, to cover others with. Not /dev/null: that one can be written.
 const EMPTY_FILE: &str = "/dev/.empty";
+const EMPTY_DIRECTORY: &str = "/dev/.nothing";
 
-fn make_empty_file() -> io::Result<()> {
+fn make_covers() -> io::Result<()> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::WRONLY;
     drop(rustix::fs::open(EMPTY_FILE, flags, Mode::empty())?);
-    Ok(())
+    Ok(rustix::fs::mkdir(EMPTY_DIRECTORY, Mode::empty())?)
 }
 
-/// Covers a path of the system, where it exists.
-fn hide(path: &Path, cover_file: &Path) -> Result<(), WallError> {
+/// Covers a path of the system, where it exists and the caller could open it.
+fn hide(path: &Path) -> Result<(), WallError> {
+    let closed = |access| rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS).is_err();
+    if closed(Access::READ_OK) && closed(Access::WRITE_OK) {
+        return Ok(());
+    }
     let hidden = match path.canonicalize() {
-        Ok(path) => cover(&path, cover_file),
+        Ok(path) => cover(&path),
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) => Ok(()),
         Err(error) => Err(error),
     };
@@ -187,28 +244,22 @@ fn hide(path: &Path, cover_file: &Path) -> Result<(), WallError> {
 }
 
 /// Covers a file or directory with nothing; it must be there, and no link.
-fn cover(path: &Path, cover_file: &Path) -> io::Result<()> {
+fn cover(path: &Path) -> io::Result<()> {
     let kind = FileType::from_raw_mode(rustix::fs::lstat(path)?.st_mode);
-    if kind == FileType::Directory {
-        attach(&memory_tree("000")?, path)?;
-        return freeze(path);
-    }
-    let tree = clone_tree(cover_file)?;
+    let cover = if kind == FileType::Directory { EMPTY_DIRECTORY } else { EMPTY_FILE };
+    let tree = open_clone(Path::new(cover), OpenTreeFlags::empty())?;
     attributes(tree.as_fd(), c"", MountAttributes { read_only: true, private: false, recursive: false })?;
     attach(&tree, path)
 }
 
 fn freeze(at: &Path) -> io::Result<()> {
-    if !at.is_dir() {
-        return Ok(());
-    }
     let path = sys::c_string(at)?;
     attributes(CWD.as_fd(), &path, MountAttributes { read_only: true, private: false, recursive: false })
 }
 
 /// Binds a directory over itself, read-only.
 fn freeze_tree(at: &Path) -> io::Result<()> {
-    let tree = clone_tree(at)?;
+    let tree = open_clone(at, OpenTreeFlags::empty())?;
     attributes(tree.as_fd(), c"", MountAttributes { read_only: true, private: false, recursive: true })?;
     attach(&tree, at)
 }

@@ -5,19 +5,20 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::thread::LinkNameSpaceType;
 
+use super::WallError;
 use crate::sys::{self, Aside};
 
 /// A namespace in the making.
-pub(super) struct PrivateNetwork(Aside);
+pub(crate) struct PrivateNetwork(Aside);
 
 impl PrivateNetwork {
-    pub(super) fn begin() -> io::Result<Self> {
-        Aside::start(make).map(Self)
+    /// Starts making it.
+    pub(crate) fn begin() -> Result<Self, WallError> {
+        Aside::start(make).map(Self).map_err(WallError::at("make a network namespace"))
     }
 
     /// Waits until it is made and moves this process into it.
@@ -30,12 +31,12 @@ impl PrivateNetwork {
 /// Runs beside the caller: system calls only.
 fn make() -> Result<OwnedFd, Errno> {
     sys::unshare_network()?;
-    loopback_up()?;
-    rustix::fs::openat(CWD, c"/proc/self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+    let socket = loopback_up()?;
+    sys::network_namespace_of(&socket)
 }
 
-/// rtnetlink(7): sets IFF_UP on interface 1, which is loopback in a new namespace.
-fn loopback_up() -> Result<(), Errno> {
+/// rtnetlink(7): sets IFF_UP on interface 1, which is loopback in a new namespace. Gives the socket that did it.
+fn loopback_up() -> Result<OwnedFd, Errno> {
     // NETLINK_ROUTE is protocol 0, the family's default.
     let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     let message = LINK_UP.map(u32::to_ne_bytes);
@@ -45,7 +46,7 @@ fn loopback_up() -> Result<(), Errno> {
     // struct nlmsghdr, 16 bytes, then the error as an int; 0 acknowledges.
     match answer {
         [_, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, a, b, c, d, ..] => match i32::from_ne_bytes([a, b, c, d]) {
-            0 => Ok(()),
+            0 => Ok(socket),
             code => Err(Errno::from_raw_os_error(-code)),
         },
     }

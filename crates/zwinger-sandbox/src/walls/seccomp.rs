@@ -1,33 +1,29 @@
-//! The system-call filters (seccomp(2)): what no build, test or script needs and what opens ways around the walls.
+//! The system-call filter (seccomp(2)): what no build, test or script needs and what opens ways around the walls.
 //!
-//! `seccompiler` gives one action a filter, so there are two; it kills foreign architectures, but on x86-64 does not see the x32
-//! calls, which carry a bit in the number: three instructions in front kill those.
+//! One program, because each that is installed costs a tenth of a millisecond, and a search tree, because the kernel walks it once
+//! for every call number when it is installed. A foreign architecture is killed; so are the x32 calls of x86-64, which carry a bit
+//! in the number.
 
 use std::collections::BTreeMap;
 use std::io;
 
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
-};
-
 use super::WallError;
+use crate::plan::Seal;
+use crate::sys::FilterStep;
 
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+/// Flags of clone(2) and unshare(2) that make namespaces, with CLONE_NEWTIME. All are in the low 32 bits.
+const NAMESPACES: u32 = 0x7E02_0000 | 0x80;
 
-/// Flags of clone(2) and unshare(2) that make namespaces, with CLONE_NEWTIME.
-const NAMESPACES: u64 = 0x7E02_0000 | 0x80;
+/// Requests of ioctl(2) (asm-generic/ioctls.h) that type into a terminal; libc gives them another type with each C library.
+const TIOCSTI: u32 = 0x5412;
+const TIOCLINUX: u32 = 0x541C;
 
 /// Answered "no such call": programs fall back. clone3 hides its flags behind a pointer, io_uring makes calls unseen.
-const ABSENT: [i64; 4] =
+const ABSENT: [libc::c_long; 4] =
     [libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 
 /// Answered "not permitted".
-const REFUSED: [i64; 36] = [
-    libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_process_madvise,
-    libc::SYS_kcmp,
+const REFUSED: [libc::c_long; 32] = [
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
@@ -59,90 +55,331 @@ const REFUSED: [i64; 36] = [
     libc::SYS_open_by_handle_at,
     libc::SYS_fanotify_init,
     libc::SYS_syslog,
+    SYS_OPEN_TREE_ATTR,
 ];
 
-/// Requests of ioctl(2) (asm-generic/ioctls.h); libc gives them another type with each C library.
-const TIOCSTI: u64 = 0x5412;
-const TIOCLINUX: u64 = 0x541C;
+/// Linux 6.15; libc does not name it yet. The number is the same on every architecture (since 5.1 they are shared).
+const SYS_OPEN_TREE_ATTR: libc::c_long = 467;
 
-pub(crate) fn install(sockets: bool, unix_sockets: bool) -> Result<(), WallError> {
-    let filters = || -> Result<[BpfProgram; 2], seccompiler::Error> {
-        let absent = ABSENT.into_iter().map(|call| (call, Vec::new())).collect();
-        let absent = program(absent, libc::ENOSYS)?;
-        let refused = program(refused(sockets, unix_sockets)?, libc::EPERM)?;
-        Ok([absent, refused])
-    };
-    let fail = |error: seccompiler::Error| WallError::at("seccomp")(io::Error::other(error));
-    for filter in filters().map_err(fail)? {
-        seccompiler::apply_filter(&filter).map_err(fail)?;
-    }
-    Ok(())
+/// Answered "not permitted", but where debuggers are allowed.
+const REFUSED_UNLESS_PTRACE: [libc::c_long; 5] = [
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_kcmp,
+];
+
+pub(crate) fn install(seal: &Seal) -> Result<(), WallError> {
+    let program = program(&calls(seal)).map_err(WallError::at("seccomp"))?;
+    crate::sys::install_filter(&program).map_err(WallError::at("seccomp"))
 }
 
-fn refused(sockets: bool, unix_sockets: bool) -> Result<Rules, seccompiler::Error> {
-    let mut rules: Rules = REFUSED.into_iter().map(|call| (call, Vec::new())).collect();
-    let namespaces = || {
-        (0..64)
-            .map(|bit| 1_u64 << bit)
-            .filter(|bit| NAMESPACES & bit != 0)
-            .map(|bit| when(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(bit), bit))
-            .collect::<Result<Vec<_>, _>>()
+/// How a call is answered; what is not named is allowed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Answer {
+    Errno(i32),
+    /// Not permitted when the argument has one of these bits.
+    AnyBit {
+        argument: u8,
+        bits: u32,
+    },
+    /// Not permitted when the argument is one of these.
+    OneOf {
+        argument: u8,
+        values: Vec<u32>,
+    },
+    /// Not permitted when the argument is none of these.
+    NoneOf {
+        argument: u8,
+        values: Vec<u32>,
+    },
+}
+
+/// The arguments that are looked at are ints, of which the kernel takes the low 32 bits; so do we (CVE-2019-10063).
+fn calls(seal: &Seal) -> BTreeMap<libc::c_long, Answer> {
+    let mut calls: BTreeMap<_, _> = ABSENT.into_iter().map(|call| (call, Answer::Errno(libc::ENOSYS))).collect();
+    let mut refuse = |refused: &[libc::c_long]| {
+        calls.extend(refused.iter().map(|call| (*call, Answer::Errno(libc::EPERM))));
     };
-    rules.insert(libc::SYS_clone, namespaces()?);
-    rules.insert(libc::SYS_unshare, namespaces()?);
-    // Typing into the terminal that zwinger was started from. The kernel looks at the low 32 bits only, so do we
-    // (CVE-2019-10063).
-    let injects = [TIOCSTI, TIOCLINUX]
-        .into_iter()
-        .map(|request| when(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, request))
-        .collect::<Result<Vec<_>, _>>()?;
-    rules.insert(libc::SYS_ioctl, injects);
-    let families: &[i32] = match (sockets, unix_sockets) {
+    refuse(&REFUSED);
+    if !seal.allow.ptrace {
+        refuse(&REFUSED_UNLESS_PTRACE);
+    }
+    if !seal.allow.user_namespaces {
+        for call in [libc::SYS_clone, libc::SYS_unshare] {
+            calls.insert(call, Answer::AnyBit { argument: 0, bits: NAMESPACES });
+        }
+    }
+    calls.insert(libc::SYS_ioctl, Answer::OneOf { argument: 1, values: vec![TIOCSTI, TIOCLINUX] });
+    let families: &[i32] = match (seal.sockets, seal.unix_sockets) {
         (false, _) => &[],
         (true, false) => &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
         (true, true) => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
     };
-    // Any other family is refused: AF_VSOCK, for one, leads to a virtual machine's host whatever the network namespace. The
-    // kernel takes the family as an int.
-    let none_of = families.iter().map(|family| {
-        SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, family.cast_unsigned().into())
-    });
-    let none_of = none_of.collect::<Result<Vec<_>, _>>()?;
-    let refused = if none_of.is_empty() { Vec::new() } else { vec![SeccompRule::new(none_of)?] };
-    rules.insert(libc::SYS_socket, refused);
-    Ok(rules)
+    // Any other family is refused: AF_VSOCK, for one, leads to a virtual machine's host whatever the network namespace.
+    let values = families.iter().map(|family| family.cast_unsigned()).collect();
+    calls.insert(libc::SYS_socket, Answer::NoneOf { argument: 0, values });
+    calls
 }
 
-fn when(
-    argument: u8,
-    length: SeccompCmpArgLen,
-    operator: SeccompCmpOp,
-    value: u64,
-) -> Result<SeccompRule, seccompiler::BackendError> {
-    SeccompRule::new(vec![SeccompCondition::new(argument, length, operator, value)?])
+// Classic BPF (linux/bpf_common.h).
+const LOAD_WORD: u16 = 0x20;
+const JUMP_IF_EQUAL: u16 = 0x15;
+const JUMP_IF_AT_LEAST: u16 = 0x35;
+const JUMP_IF_ANY_BIT: u16 = 0x45;
+const RETURN: u16 = 0x06;
+
+// Answers of a filter (seccomp(2)).
+const KILL_PROCESS: u32 = 0x8000_0000;
+const ERRNO: u32 = 0x0005_0000;
+const ALLOW: u32 = 0x7FFF_0000;
+
+// Offsets in seccomp_data.
+const NUMBER: u32 = 0;
+const ARCHITECTURE: u32 = 4;
+const ARGUMENTS: u32 = 16;
+
+/// linux/audit.h.
+#[cfg(target_arch = "x86_64")]
+const NATIVE: u32 = 0xC000_003E;
+#[cfg(target_arch = "aarch64")]
+const NATIVE: u32 = 0xC000_00B7;
+
+/// The bit that marks an x32 call.
+const X32: u32 = 0x4000_0000;
+
+/// A place in the program that is known when the program is complete.
+type Label = usize;
+
+struct Step {
+    code: u16,
+    value: u32,
+    /// Where a jump goes, when its test holds and when not.
+    jump: Option<(Label, Label)>,
 }
 
-fn program(rules: Rules, errno: i32) -> Result<BpfProgram, seccompiler::Error> {
-    let filter = SeccompFilter::new(
-        rules,
-        SeccompAction::Allow,
-        SeccompAction::Errno(errno.cast_unsigned()),
-        TargetArch::try_from(std::env::consts::ARCH)?,
-    )?;
-    let mut program: BpfProgram = filter.try_into()?;
-    if cfg!(target_arch = "x86_64") {
-        program.splice(0..0, kill_x32());
+#[derive(Default)]
+struct Assembler {
+    steps: Vec<Step>,
+    /// The step that each label stands for.
+    places: Vec<usize>,
+}
+
+impl Assembler {
+    fn label(&mut self) -> Label {
+        self.places.push(usize::MAX);
+        self.places.len() - 1
     }
-    Ok(program)
+
+    fn place(&mut self, label: Label) {
+        if let Some(place) = self.places.get_mut(label) {
+            *place = self.steps.len();
+        }
+    }
+
+    fn load(&mut self, offset: u32) {
+        self.steps.push(Step { code: LOAD_WORD, value: offset, jump: None });
+    }
+
+    fn jump(&mut self, code: u16, value: u32, then: Label, otherwise: Label) {
+        self.steps.push(Step { code, value, jump: Some((then, otherwise)) });
+    }
+
+    /// As [`Assembler::jump`], going on with the next step otherwise.
+    fn jump_or_go_on(&mut self, code: u16, value: u32, then: Label) {
+        let next = self.label();
+        self.jump(code, value, then, next);
+        self.place(next);
+    }
+
+    fn answer(&mut self, label: Label, answer: u32) {
+        self.place(label);
+        self.steps.push(Step { code: RETURN, value: answer, jump: None });
+    }
+
+    /// Finds the loaded number among `calls`, which are in ascending order.
+    fn search(&mut self, calls: &[(u32, Label)], otherwise: Label) {
+        if calls.len() <= 2 {
+            for (index, (number, found)) in calls.iter().enumerate() {
+                match index + 1 == calls.len() {
+                    true => self.jump(JUMP_IF_EQUAL, *number, *found, otherwise),
+                    false => self.jump_or_go_on(JUMP_IF_EQUAL, *number, *found),
+                }
+            }
+            return;
+        }
+        let (low, high) = calls.split_at(calls.len() / 2);
+        let Some((middle, _)) = high.first() else { return };
+        let upper = self.label();
+        self.jump_or_go_on(JUMP_IF_AT_LEAST, *middle, upper);
+        self.search(low, otherwise);
+        self.place(upper);
+        self.search(high, otherwise);
+    }
+
+    fn finish(self) -> io::Result<Vec<FilterStep>> {
+        let too_long = || io::Error::other("a jump of the filter is too long");
+        let distance = |from: usize, label: Label| {
+            let to = self.places.get(label).copied().unwrap_or(usize::MAX);
+            to.checked_sub(from + 1).and_then(|distance| u8::try_from(distance).ok()).ok_or_else(too_long)
+        };
+        let steps = self.steps.iter().enumerate().map(|(at, step)| {
+            let (then, otherwise) = match step.jump {
+                Some((then, otherwise)) => (distance(at, then)?, distance(at, otherwise)?),
+                None => (0, 0),
+            };
+            Ok(FilterStep { code: step.code, jt: then, jf: otherwise, k: step.value })
+        });
+        steps.collect()
+    }
 }
 
-/// bpf(4) classic: load the call's number; at or above the x32 bit, kill the process.
-fn kill_x32() -> [seccompiler::sock_filter; 3] {
-    const LOAD_WORD: u16 = 0x20;
-    const JUMP_IF_AT_LEAST: u16 = 0x35;
-    const RETURN: u16 = 0x06;
-    const X32_BIT: u32 = 0x4000_0000;
-    const KILL_PROCESS: u32 = 0x8000_0000;
-    let step = |code, jt, jf, k| seccompiler::sock_filter { code, jt, jf, k };
-    [step(LOAD_WORD, 0, 0, 0), step(JUMP_IF_AT_LEAST, 0, 1, X32_BIT), step(RETURN, 0, 0, KILL_PROCESS)]
+fn program(calls: &BTreeMap<libc::c_long, Answer>) -> io::Result<Vec<FilterStep>> {
+    let mut program = Assembler::default();
+    let [allow, refuse, absent, kill] = [(); 4].map(|()| program.label());
+    let native = program.label();
+    program.load(ARCHITECTURE);
+    program.jump(JUMP_IF_EQUAL, NATIVE, native, kill);
+    program.place(native);
+    program.load(NUMBER);
+    if cfg!(target_arch = "x86_64") {
+        program.jump_or_go_on(JUMP_IF_AT_LEAST, X32, kill);
+    }
+    let mut checks = Vec::new();
+    let mut found = Vec::new();
+    for (call, answer) in calls {
+        let label = match answer {
+            Answer::Errno(libc::ENOSYS) => absent,
+            Answer::Errno(_) => refuse,
+            check => {
+                let label = program.label();
+                checks.push((label, check));
+                label
+            }
+        };
+        found.push((u32::try_from(*call).map_err(io::Error::other)?, label));
+    }
+    program.search(&found, allow);
+    for (label, check) in checks {
+        program.place(label);
+        let (argument, jump, values, then, otherwise) = match check {
+            Answer::AnyBit { argument, bits } => (argument, JUMP_IF_ANY_BIT, std::slice::from_ref(bits), refuse, allow),
+            Answer::OneOf { argument, values } => (argument, JUMP_IF_EQUAL, values.as_slice(), refuse, allow),
+            Answer::NoneOf { argument, values } => (argument, JUMP_IF_EQUAL, values.as_slice(), allow, refuse),
+            Answer::Errno(_) => continue,
+        };
+        // The low word comes first: both architectures are little-endian.
+        program.load(ARGUMENTS + 8 * u32::from(*argument));
+        for value in values {
+            program.jump_or_go_on(jump, *value, then);
+        }
+        // An unconditional jump, which classic BPF spells as one with both ways the same.
+        program.jump(JUMP_IF_EQUAL, 0, otherwise, otherwise);
+    }
+    program.answer(allow, ALLOW);
+    program.answer(refuse, ERRNO | libc::EPERM.cast_unsigned());
+    program.answer(absent, ERRNO | libc::ENOSYS.cast_unsigned());
+    program.answer(kill, KILL_PROCESS);
+    program.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::confinement::Exceptions;
+
+    fn seal(sockets: bool, unix_sockets: bool, allow: Exceptions) -> Seal {
+        Seal { rules: Vec::new(), file_tools: Vec::new(), sockets, unix_sockets, allow }
+    }
+
+    /// What the kernel would answer: the few instructions that we use, by their definition in bpf(4).
+    fn answer_of(program: &[FilterStep], architecture: u32, number: u32, arguments: [u64; 6]) -> u32 {
+        let mut data = Vec::new();
+        data.extend(number.to_le_bytes());
+        data.extend(architecture.to_le_bytes());
+        data.extend(0_u64.to_le_bytes());
+        data.extend(arguments.iter().flat_map(|argument| argument.to_le_bytes()));
+        let (mut at, mut loaded) = (0, 0_u32);
+        loop {
+            let step = &program[at];
+            at += 1;
+            let taken = match step.code {
+                LOAD_WORD => {
+                    let from = step.k as usize;
+                    loaded = u32::from_le_bytes(data[from..from + 4].try_into().unwrap());
+                    continue;
+                }
+                RETURN => return step.k,
+                JUMP_IF_EQUAL => loaded == step.k,
+                JUMP_IF_AT_LEAST => loaded >= step.k,
+                JUMP_IF_ANY_BIT => loaded & step.k != 0,
+                other => panic!("{other:#x}"),
+            };
+            at += usize::from(if taken { step.jt } else { step.jf });
+        }
+    }
+
+    #[test]
+    fn every_call_gets_the_answer_of_the_table() {
+        let calls = calls(&seal(true, true, Exceptions::default()));
+        let program = program(&calls).unwrap();
+        for number in 0_u32..600 {
+            let expected = match calls.get(&libc::c_long::from(number)) {
+                Some(Answer::Errno(errno)) => ERRNO | errno.cast_unsigned(),
+                // No family is 0.
+                Some(Answer::NoneOf { .. }) => ERRNO | libc::EPERM.cast_unsigned(),
+                _ => ALLOW,
+            };
+            assert_eq!(answer_of(&program, NATIVE, number, [0; 6]), expected, "call {number}");
+        }
+    }
+
+    #[test]
+    fn arguments_are_looked_at_in_their_low_words() {
+        let program = program(&calls(&seal(true, false, Exceptions::default()))).unwrap();
+        let refused = ERRNO | libc::EPERM.cast_unsigned();
+        let of = |call: libc::c_long, first: u64, second: u64| {
+            answer_of(&program, NATIVE, u32::try_from(call).unwrap(), [first, second, 0, 0, 0, 0])
+        };
+        for bit in [0x2_0000, 0x1000_0000, 0x4000_0000, 0x80, 0x1000_0000_0000_0000 | 0x1000_0000] {
+            assert_eq!(of(libc::SYS_clone, bit, 0), refused, "{bit:#x}");
+            assert_eq!(of(libc::SYS_unshare, bit, 0), refused, "{bit:#x}");
+        }
+        assert_eq!(of(libc::SYS_clone, 0x100 | 0x4000 | 17, 0), ALLOW);
+        assert_eq!(of(libc::SYS_ioctl, 0, 0x5412), refused);
+        assert_eq!(of(libc::SYS_ioctl, 0, 0x1_0000_5412), refused);
+        assert_eq!(of(libc::SYS_ioctl, 0, 0x541C), refused);
+        assert_eq!(of(libc::SYS_ioctl, 0, 0x5413), ALLOW);
+        assert_eq!(of(libc::SYS_socket, 2, 0), ALLOW);
+        assert_eq!(of(libc::SYS_socket, 0x1_0000_0002, 0), ALLOW);
+        for family in [1, 17, 40, 0xFFFF_FFFF] {
+            assert_eq!(of(libc::SYS_socket, family, 0), refused, "family {family}");
+        }
+    }
+
+    #[test]
+    fn foreign_calls_are_killed() {
+        let program = program(&calls(&seal(false, false, Exceptions::default()))).unwrap();
+        assert_eq!(answer_of(&program, 0x4000_0003, 1, [0; 6]), KILL_PROCESS);
+        if cfg!(target_arch = "x86_64") {
+            assert_eq!(answer_of(&program, NATIVE, X32 | 1, [0; 6]), KILL_PROCESS);
+            assert_eq!(answer_of(&program, NATIVE, u32::MAX, [0; 6]), KILL_PROCESS);
+        }
+    }
+
+    #[test]
+    fn exceptions_open_what_they_name() {
+        let of = |allow, call: libc::c_long| {
+            let program = program(&calls(&seal(true, true, allow))).unwrap();
+            answer_of(&program, NATIVE, u32::try_from(call).unwrap(), [0x1000_0000, 0, 0, 0, 0, 0])
+        };
+        let ptrace = Exceptions { ptrace: true, ..Exceptions::default() };
+        let user_namespaces = Exceptions { user_namespaces: true, ..Exceptions::default() };
+        assert_eq!(of(ptrace, libc::SYS_ptrace), ALLOW);
+        assert_ne!(of(ptrace, libc::SYS_unshare), ALLOW);
+        assert_eq!(of(user_namespaces, libc::SYS_unshare), ALLOW);
+        assert_ne!(of(user_namespaces, libc::SYS_mount), ALLOW);
+        assert_ne!(of(user_namespaces, libc::SYS_ptrace), ALLOW);
+    }
 }
