@@ -151,3 +151,21 @@ fn entries(directory: &Path, wanted: impl Fn(std::fs::FileType) -> bool) -> Vec<
     found.sort();
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_landlock_nothing_is_built() {
+        let workspace = tempfile::tempdir().unwrap();
+        let confinement = Confinement::new(workspace.path(), None).unwrap();
+        let around = Surroundings { landlock_abi: 0, ..Surroundings::of(&confinement) };
+        // No backend stands in for it, least of all none.
+        for name in ["auto", "landlock"] {
+            let refused = name.parse::<Backend>().unwrap().probe(&around);
+            assert!(matches!(refused, Err(BackendError::NoLandlock)), "{name}");
+        }
+        assert!(Backend::None.probe(&around).is_ok());
+    }
+}

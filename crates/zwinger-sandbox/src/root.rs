@@ -451,6 +451,16 @@ mod tests {
     }
 
     #[test]
+    fn a_write_replaces_the_file_as_a_whole() {
+        let case = case();
+        // Whoever has the old file open goes on with all of it.
+        let mut old = case.root.open_file(Path::new("file")).unwrap();
+        case.root.write(Path::new("file"), b"new", any).unwrap();
+        assert_eq!(read_up_to(&mut old, 100).unwrap().unwrap(), b"inside");
+        assert_eq!(std::fs::read(case.inside.join("file")).unwrap(), b"new");
+    }
+
+    #[test]
     fn a_link_inside_is_written_through_and_stays_a_link() {
         let case = case();
         symlink("sub/target", case.inside.join("link")).unwrap();

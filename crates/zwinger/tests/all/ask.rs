@@ -63,6 +63,36 @@ fn json_steps_are_held_by_a_schema_and_reach_the_tools() {
 }
 
 #[test]
+fn the_model_is_told_the_rules() {
+    let scratch = Scratch::new();
+    let model = model(vec![says("done")]);
+    assert_eq!(ask(&scratch, &model, &[]).code, 0);
+    let request = &model.requests()[0];
+    let prompt = request["messages"][0]["content"].as_str().unwrap();
+    for rule in
+        ["only with them", "Paths are relative", "read a file before you change it", "need the person's approval"]
+    {
+        assert!(prompt.contains(rule), "{rule:?} is not in {prompt}");
+    }
+    let tools = request["tools"].as_array().unwrap();
+    for tool in tools {
+        let function = &tool["function"];
+        assert_ne!(function["description"].as_str().unwrap_or_default(), "", "{tool}");
+        assert_eq!(function["parameters"]["additionalProperties"], false, "{tool}");
+    }
+    let write = tools.iter().find(|tool| tool["function"]["name"] == "write_file").unwrap();
+    assert!(write.to_string().contains("All of the new content"), "{write}");
+}
+
+#[test]
+fn twenty_five_steps_unless_asked_otherwise() {
+    let scratch = Scratch::new();
+    let model = model((0..30).map(|_| calls("1", "get_time", &json!({}))).collect());
+    assert_eq!(ask(&scratch, &model, &[]).code, 4);
+    assert_eq!(model.requests().len(), 25);
+}
+
+#[test]
 fn a_denial_and_a_path_outside_are_results_and_the_task_goes_on() {
     let scratch = Scratch::new();
     let model = model(vec![

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::process::until;
 use crate::scratch::{Ended, Running, Scratch, list, read_text, write};
+use crate::scripted_model::{ScriptedModel, calls, says};
 
 /// The last words of a question.
 const PROMPT: &str = "[n] no: ";
@@ -34,24 +35,16 @@ impl Terminal {
         Self { ours: Some(ours.into()), theirs, shown: Vec::new() }
     }
 
-    /// `zwinger tool` with this terminal as its controlling one. Its standard input is something else.
     fn tool(&self, scratch: &Scratch, name: &str, arguments: &Value, before: &str) -> Running {
+        self.zwinger(scratch, &["tool", name, &arguments.to_string()], before)
+    }
+
+    /// Zwinger with this terminal as its controlling one. Its standard input is something else.
+    fn zwinger(&self, scratch: &Scratch, words: &[&str], before: &str) -> Running {
         let script = format!("{before}exec \"$@\" < /dev/null");
         let zwinger = scratch.base.join("zwinger");
-        let arguments = arguments.to_string();
-        let words = [
-            "setsid",
-            "--ctty",
-            "sh",
-            "-c",
-            &script,
-            "sh",
-            zwinger.to_str().unwrap(),
-            "tool",
-            name,
-            arguments.as_str(),
-        ];
-        let mut command = crate::process::command(&words);
+        let shell = ["setsid", "--ctty", "sh", "-c", &script, "sh", zwinger.to_str().unwrap()];
+        let mut command = crate::process::command(&[&shell, words].concat());
         command.current_dir(&scratch.work).env("HOME", &scratch.home).env("XDG_STATE_HOME", scratch.base.join("state"));
         command.stdin(Stdio::from(self.theirs.try_clone().unwrap()));
         scratch.start(command)
@@ -119,6 +112,22 @@ fn yes_writes_what_was_shown() {
         assert!(!screen.contains(scratch.work.to_str().unwrap()), "the path is shown as the model gave it");
         let decided = scratch.audit().first().unwrap().clone();
         assert_eq!((&decided["by"], &decided["event"]), (&json!("terminal"), &json!("begin")));
+    }
+}
+
+#[test]
+fn a_task_waits_for_the_answer_and_goes_on() {
+    for (key, result) in [("y", "Wrote f (1 bytes)."), ("n", "Error: write to f declined by the user.")] {
+        let scratch = Scratch::new();
+        let write = calls("1", "write_file", &json!({"path": "f", "content": "x"}));
+        let model = ScriptedModel::start(vec![write, says("done")]).unwrap();
+        let mut terminal = Terminal::new();
+        let running = terminal.zwinger(&scratch, &["ask", "--base-url", &model.base_url(), "do it"], "");
+        terminal.wait_for_prompt();
+        assert_eq!((model.requests().len(), list(&scratch.work)), (1, vec!["sub".to_owned()]));
+        let ended = terminal.answer(running, key);
+        assert_eq!((ended.code, ended.text().as_str()), (0, "done\n"), "{ended:?}");
+        assert_eq!(model.requests()[1]["messages"][3]["content"], result);
     }
 }
 

@@ -19,6 +19,7 @@ for_every_caller!(
     d11_attributes_outside_stay_or_it_is_said,
     a28_nothing_outside_is_read,
     a08_a_workspace_given_through_a_link,
+    commands_start_in_the_workspace,
     b14_nothing_new_is_left,
     b20_programs_of_the_workspace_are_not_found,
     d04_files_move_between_directories,
@@ -110,6 +111,23 @@ fn a08_a_workspace_given_through_a_link(scratch: &Scratch) {
     assert_eq!(ended.text(), "x\n");
     assert_ne!(ended.code, 0);
     assert_eq!(read_text(scratch.work.join("made")), "x\n");
+}
+
+fn commands_start_in_the_workspace(scratch: &Scratch) {
+    // Started elsewhere, so that it is --workdir that leads there.
+    let from_home = |words: &[&str]| {
+        let mut command = scratch.zwinger(words);
+        command.current_dir(&scratch.home);
+        scratch.start(command).end()
+    };
+    let (work, pwd) = (scratch.work.to_str().unwrap(), json!({"command": "pwd"}).to_string());
+    for backend in ["auto", "none"] {
+        let ended = from_home(&["run", "--backend", backend, "--workdir", work, "--", "pwd"]);
+        assert_eq!(ended.text(), format!("{work}\n"), "{ended:?}");
+        let words = ["tool", "run_command", &pwd, "--approve", "yes", "--backend", backend, "--workdir", "../work"];
+        let ended = from_home(&words);
+        assert_eq!(ended.json().get("output"), Some(&json!(format!("{work}\n"))), "{ended:?}");
+    }
 }
 
 fn b14_nothing_new_is_left(scratch: &Scratch) {

@@ -59,6 +59,8 @@ fn d11_tcp_to_the_host(scratch: &Scratch) {
     let (listener, address) = listener();
     let accept = || listener.accept().is_ok();
     assert_eq!(heard(scratch, TCP, &address, accept), (false, true));
+    assert_ne!(scratch.run(&["--", "perl", "-e", TCP, &address]).code, 0);
+    assert!(!accept(), "off is what nobody asked for");
 }
 
 fn d11_udp_to_the_host(scratch: &Scratch) {

@@ -85,6 +85,7 @@ fn n05_records_say_what_was_done_and_who_said_so() {
     assert_eq!(begin.pointer("/enforcement/files"), Some(&json!("full")));
     assert_eq!(end.get("success"), Some(&json!(true)));
     assert_eq!(command.pointer("/what/command"), Some(&json!("exit 3")));
+    assert_eq!(command.pointer("/what/timeout_seconds"), Some(&json!(60)), "unless asked otherwise");
     assert_eq!((failed.get("success"), failed.get("exit_code")), (Some(&json!(false)), Some(&json!(3))));
     assert_eq!((text(denied, "by"), text(denied, "rule")), ("policy", "built-in: denylist"));
     assert_eq!((text(unanswered, "by"), text(unanswered, "decision")), ("terminal", "unanswered"));
