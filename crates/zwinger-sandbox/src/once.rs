@@ -61,12 +61,12 @@ pub enum Output {
 pub fn run_once(
     backend: Backend,
     confinement: &Confinement,
+    around: &Surroundings,
     argv: Vec<std::ffi::OsString>,
     output: Output,
 ) -> Result<(Finished, Enforcement), RunError> {
-    let around = Surroundings::of(confinement);
-    backend.probe(&around)?;
-    let plan = backend.plan(confinement, &around);
+    backend.probe(around)?;
+    let plan = backend.plan(confinement, around);
     match attempt(&plan, confinement, argv.clone(), output)? {
         Attempt::Finished(finished) => Ok((*finished, plan.enforcement)),
         Attempt::NotPermitted(reason) if plan.mounts.is_some() => {
