@@ -13,6 +13,34 @@ pub fn block(text: &str) -> String {
     escape(text, |character| matches!(character, '\n' | '\t'))
 }
 
+/// As one word for a shell, of bytes; what [`line()`] would escape stands as an octal escape in `$'…'` (POSIX.1-2024, bash, zsh).
+pub fn word(bytes: &[u8]) -> String {
+    let plain = std::str::from_utf8(bytes).ok().filter(|text| !text.chars().any(hides));
+    if let Some(text) = plain {
+        return format!("'{}'", text.replace('\'', "'\\''"));
+    }
+    let mut word = "$'".to_owned();
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '\'' | '\\' => word.extend(['\\', character]),
+                _ if hides(character) => octal(&mut word, character.encode_utf8(&mut [0; 4]).as_bytes()),
+                _ => word.push(character),
+            }
+        }
+        octal(&mut word, chunk.invalid());
+    }
+    word.push('\'');
+    word
+}
+
+fn octal(word: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        // Writing to a String cannot fail.
+        let _ = write!(word, "\\{byte:03o}");
+    }
+}
+
 fn escape(text: &str, stays: impl Fn(char) -> bool) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -45,6 +73,13 @@ fn hides(character: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_for_a_shell() {
+        assert_eq!(word(b"/a b/c"), "'/a b/c'");
+        assert_eq!(word(b"it's"), r"'it'\''s'");
+        assert_eq!(word(b"a\n'\\\xff\xe2\x80\xaeb"), r"$'a\012\'\\\377\342\200\256b'");
+    }
 
     #[test]
     fn f04_hidden_characters_are_visible() {

@@ -6,13 +6,14 @@ pub mod wire;
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use zwinger_sandbox::{Backend, Confinement, Enforcement, ExecutorLink, HostPath, Session, SessionError};
+use zwinger_sandbox::{Backend, Confinement, Enforcement, ExecutorLink, HostPath, Session, SessionError, Surroundings};
 
 use crate::action::Action;
 use crate::audit::Ticket;
@@ -56,8 +57,14 @@ impl Executor {
     ///
     /// # Errors
     /// When the walls cannot be built or the executor does not come up. Nothing runs then.
-    pub fn open(program: PathBuf, backend: Backend, confinement: Confinement) -> Result<Self, SessionError> {
-        let session = Session::open(&program, backend, &confinement)?;
+    pub fn open(
+        program: PathBuf,
+        backend: Backend,
+        confinement: Confinement,
+        around: &Surroundings,
+        held: Option<BorrowedFd<'_>>,
+    ) -> Result<Self, SessionError> {
+        let session = Session::open(&program, backend, &confinement, around, held)?;
         let executor = Self {
             enforcement: session.enforcement().clone(),
             session: Mutex::new(session),

@@ -9,6 +9,7 @@
 pub mod action;
 pub mod audit;
 pub mod call;
+pub mod custody;
 pub mod error;
 pub mod escape;
 pub mod executor;

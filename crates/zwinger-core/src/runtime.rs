@@ -1,12 +1,13 @@
 //! The main path: one call from untrusted JSON to a safe outcome.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use zwinger_sandbox::{Backend, Confinement, Enforcement, SessionError};
+use zwinger_sandbox::{Backend, Confinement, Enforcement, SessionError, Settled};
 
 use crate::action::{Action, WorkspacePath};
 use crate::audit::Audit;
 use crate::call::Call;
+use crate::custody::Custody;
 use crate::error::{Broken, Invalid};
 use crate::executor::Executor;
 use crate::gate::{self, Approver, Grants, Settlement};
@@ -49,6 +50,7 @@ pub struct Runtime {
     approver: Box<dyn Approver>,
     grants: Grants,
     audit: Audit,
+    custody: Custody,
 }
 
 impl Runtime {
@@ -60,10 +62,28 @@ impl Runtime {
         let Options { confinement, backend, approver, state, program } = options;
         let state = State::open(&state, &confinement)?;
         let workspace = confinement.workspace().to_owned();
-        let executor = Executor::open(program, backend, confinement)?;
+        let (custody, around) = Custody::open(&confinement, Ok(&state));
+        let executor = Executor::open(program, backend, confinement, &around, custody.lock())?;
         let enforcement = executor.enforcement().clone();
         let audit = Audit::open(&state, SessionId::random(), &workspace, backend, enforcement)?;
-        Ok(Self { executor, approver, grants: Grants::default(), audit })
+        Ok(Self { executor, approver, grants: Grants::default(), audit, custody })
+    }
+
+    /// The canonical root of the session.
+    pub fn workspace(&self) -> &Path {
+        self.executor.confinement().workspace()
+    }
+
+    /// What earlier sessions on this workspace left that were killed.
+    pub fn earlier(&self) -> &Settled {
+        self.custody.earlier()
+    }
+
+    /// Ends everything inside, and moves what the session newly made of the kind that the host runs by itself to quarantine. A
+    /// session that is dropped instead is settled by the next one on its workspace.
+    pub fn close(self) -> Settled {
+        drop(self.executor);
+        self.custody.close()
     }
 
     /// What built the walls.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use zwinger_sandbox::{Confinement, PathError, Root};
@@ -97,6 +98,12 @@ impl State {
     /// Where the audit log is, for people.
     pub fn audit_path(&self) -> PathBuf {
         self.path.join(Self::AUDIT)
+    }
+
+    /// The directory for a workspace, by its canonical root. Not made here.
+    pub(crate) fn of_workspace(&self, workspace: &Path) -> PathBuf {
+        let id = blake3::hash(workspace.as_os_str().as_bytes()).to_hex();
+        self.path.join("workspaces").join(id.get(..16).unwrap_or_default())
     }
 
     const AUDIT: &str = "audit/audit.jsonl";

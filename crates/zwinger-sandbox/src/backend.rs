@@ -108,6 +108,7 @@ impl Surroundings {
             readable: Vec::new(),
             scan: Scan::of(confinement.workspace()),
             temporary: None,
+            no_quarantine: None,
         }
     }
 

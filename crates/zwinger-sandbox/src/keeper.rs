@@ -135,6 +135,8 @@ struct Keeper {
     program: OwnedFd,
     plan: Plan,
     executor: Option<(Pid, OwnedFd)>,
+    /// What the host wants open for as long as anything of the session runs.
+    _held: Vec<OwnedFd>,
 }
 
 impl Keeper {
@@ -144,10 +146,10 @@ impl Keeper {
         // No parent-death signal here: that one follows the host's thread, not the host. The socket hangs up with the host.
         let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
         let program = rustix::fs::openat(CWD, "/proc/self/exe", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        let Some((Order::Raise(plan), _)) = receive::<Order>(socket.as_fd())? else {
+        let Some((Order::Raise(plan), held)) = receive::<Order>(socket.as_fd())? else {
             return Err(io::ErrorKind::InvalidData.into());
         };
-        Ok(Self { socket, program, plan: *plan, executor: None })
+        Ok(Self { socket, program, plan: *plan, executor: None, _held: held })
     }
 
     fn serve(&mut self) -> io::Result<()> {

@@ -4,6 +4,7 @@
 //! - [`Backend`]: what builds the walls; [`Plan`]: the exact steps, computed without opening anything.
 //! - [`Launch`]: one command behind walls of its own. [`Session`]: walls that stay, with an executor inside.
 //! - [`supervisor`]: one command to the proof that nothing of it is left. [`Root`]: files beneath a directory.
+//! - [`Journal`]: what of the kind that the host runs by itself a session newly made, found when it is over and moved away.
 //! - [`Enforcement`]: what really holds, returned by every launch. Nothing is ever silently weaker.
 //!
 //! This crate knows no tools, policies or models. It is the only one of the workspace that opens files and starts processes,
@@ -15,11 +16,16 @@ mod confinement;
 mod enforcement;
 pub mod environment;
 mod executor_side;
+mod findings;
+mod git_config;
 mod host_path;
+mod journal;
 mod keeper;
+mod metadata;
 mod once;
 mod outputs;
 mod plan;
+mod quarantine;
 mod root;
 mod scan;
 mod session;
@@ -33,9 +39,11 @@ pub use confinement::{Confinement, Exceptions, Limits, Network, WorkspaceError};
 pub use enforcement::{Enforcement, Held, Level};
 pub use executor_side::{abandon, take_streams};
 pub use host_path::HostPath;
+pub use journal::{Journal, Journals};
 pub use keeper::main as keeper_main;
 pub use once::{Launch, Output, RunError};
 pub use plan::{Bind, Mounts, Piece, Plan, Rights, Rule, Seal, Surroundings};
+pub use quarantine::{Quarantined, Settled};
 pub use root::{Entry, PathError, Root, read_up_to};
 pub use scan::Scan;
 pub use session::{ExecutorLink, Session, SessionError};

@@ -91,12 +91,12 @@ impl Launch {
     pub fn run(
         self,
         confinement: &Confinement,
+        around: &Surroundings,
         argv: Vec<std::ffi::OsString>,
         output: Output,
     ) -> Result<(Finished, Enforcement), RunError> {
-        let around = Surroundings::of(confinement);
-        self.backend.probe(&around)?;
-        let plan = self.backend.plan(confinement, &around);
+        self.backend.probe(around)?;
+        let plan = self.backend.plan(confinement, around);
         let attempt = match self.child {
             Ok(child) => child.run(&plan, confinement, argv.clone(), output)?,
             Err(reason) => Attempt::NotPermitted(reason),

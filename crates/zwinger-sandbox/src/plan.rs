@@ -179,6 +179,8 @@ pub struct Surroundings {
     pub scan: Scan,
     /// A private directory of the session for temporary files, used where /tmp cannot be private.
     pub temporary: Option<PathBuf>,
+    /// Why what the session newly makes of the protected kind is named at its end but not moved; `None` when it is moved.
+    pub no_quarantine: Option<String>,
 }
 
 impl Surroundings {
@@ -189,6 +191,7 @@ impl Surroundings {
 
 /// No walls: the clean environment and the limits still hold.
 pub(crate) fn without_walls(confinement: &Confinement, around: &Surroundings) -> Plan {
+    let nothing = Enforcement::nothing("backend none: no walls were asked for");
     Plan {
         workspace: confinement.workspace().into(),
         mounts: None,
@@ -198,7 +201,14 @@ pub(crate) fn without_walls(confinement: &Confinement, around: &Surroundings) ->
         seal: None,
         environment: environment::inside(around.environment.clone(), temporary(around)),
         tasks: None,
-        enforcement: Enforcement::nothing("backend none: no walls were asked for"),
+        enforcement: match around.no_quarantine {
+            Some(_) => nothing,
+            // No more than that, for nothing keeps a command from zwinger's own files.
+            None => Enforcement {
+                metadata: Held::none("no walls were asked for; what is left at the end is looked through all the same"),
+                ..nothing
+            },
+        },
     }
 }
 
@@ -403,14 +413,25 @@ fn syscalls(allow: Exceptions) -> Held {
 }
 
 fn metadata(around: &Surroundings, no_namespaces: &str) -> Held {
-    if !around.namespaces() {
-        return Held::none(no_namespaces);
+    let found = match (&around.no_quarantine, around.namespaces()) {
+        (None, true) => "what is there is read-only; what is made anew is quarantined at the end".into(),
+        (None, false) => {
+            format!("{no_namespaces}: what is changed or made anew is quarantined at the end")
+        }
+        (Some(why), true) => {
+            format!(
+                "what is there is read-only; what is made anew is named at the end, but there is no quarantine: {why}"
+            )
+        }
+        (Some(why), false) => return Held::none(format!("{no_namespaces}, and no quarantine: {why}")),
+    };
+    match (around.scan.links.first(), &around.scan.unseen) {
+        (Some(link), _) if around.namespaces() => {
+            Held::partial(format!("{found}; {} is a link, which cannot be held", link.display()))
+        }
+        (_, Some(unseen)) => Held::partial(format!("{found}; {unseen}")),
+        _ => Held::partial(found),
     }
-    if let Some(link) = around.scan.links.first() {
-        return Held::partial(format!("{} is a link, which cannot be held", link.display()));
-    }
-    let new = "what is there is read-only; files of the kind that are made anew are not found by this version";
-    Held::partial(around.scan.unseen.as_deref().unwrap_or(new))
 }
 
 fn secrets(confinement: &Confinement, around: &Surroundings, no_namespaces: &str) -> Held {

@@ -84,8 +84,13 @@ impl Root {
     /// When it cannot be made, or exists and is not a directory of the caller that is closed to others.
     pub fn create_private(path: &Path) -> io::Result<Self> {
         use std::os::unix::fs::DirBuilderExt;
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        let root = Self::open_ambient(path)?;
+        let root = match Self::open_ambient(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+                Self::open_ambient(path)?
+            }
+            opened => opened?,
+        };
         let status = rustix::fs::fstat(&root.directory)?;
         if status.st_uid != rustix::process::geteuid().as_raw() || status.st_mode & 0o077 != 0 {
             return Err(io::Error::new(
@@ -355,6 +360,14 @@ impl Drop for Temporary<'_> {
             let _ = rustix::fs::unlinkat(self.parent, &self.name, AtFlags::empty());
         }
     }
+}
+
+/// Makes a file in one step, with this mode; never over another.
+pub(crate) fn put_new(parent: BorrowedFd<'_>, name: &Path, content: &[u8], mode: u32) -> Result<(), PathError> {
+    let temporary = Temporary::create(parent)?;
+    (&temporary.file).write_all(content)?;
+    rustix::fs::fchmod(&temporary.file, Mode::from_raw_mode(mode)).map_err(PathError::from)?;
+    temporary.rename(name, false)
 }
 
 /// Reads at most `limit` bytes; `None` when there is more.

@@ -1,49 +1,27 @@
 //! What of a workspace must be hidden or kept as it is, found by one bounded walk from outside before the walls are raised.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::FileType;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::host_path::HostPath;
+use crate::metadata::{Inventory, Kind, Place, kind_of, looks_bare};
+use crate::root::Root;
 
-/// Bounds of the walk; what lies beyond them is said to be unseen.
+/// Bounds of the walk; what lies beyond them is said to be unseen. When a session is over, ten times as much is looked at: what
+/// it left may be meant to exhaust a walk.
 const MAX_ENTRIES: usize = 100_000;
 const MAX_TIME: Duration = Duration::from_millis(200);
+const CLOSING: u32 = 10;
 
 /// Bytes of a path that leave room below PATH_MAX (4096, limits.h) for a name.
 const NAMEABLE: usize = 3800;
 
 /// Endings of `.env.*` that hold examples, not secrets.
 const EXAMPLES: [&str; 5] = ["example", "sample", "template", "dist", "test"];
-
-/// What the host runs or reads by itself when it meets it in a project.
-const PROTECTED: [&str; 20] = [
-    ".githooks",
-    ".gitmodules",
-    ".vscode",
-    ".idea",
-    ".devcontainer",
-    ".mcp.json",
-    ".claude",
-    ".codex",
-    ".cursor",
-    ".gemini",
-    ".envrc",
-    ".husky",
-    ".pre-commit-config.yaml",
-    ".npmrc",
-    ".yarnrc",
-    ".yarnrc.yml",
-    "AGENTS.md",
-    "CLAUDE.md",
-    "GEMINI.md",
-    ".zwinger.toml",
-];
-
-/// Parts of a git directory, a submodule's or a worktree's own, that make git run or trust something.
-const GIT_PROTECTED: [&str; 5] = ["config", "config.worktree", "hooks", "commondir", "gitdir"];
 
 /// Directories of git that hold data by any name and that nothing is run from.
 const GIT_DATA: [&str; 5] = ["objects", "refs", "logs", "lfs", "rr-cache"];
@@ -63,20 +41,47 @@ pub struct Scan {
     pub links: Vec<HostPath>,
     /// Why the walk did not see everything; `None` when it did.
     pub unseen: Option<String>,
+    /// What of the protected kind there is, to be known again when the session is over.
+    pub(crate) inventory: Arc<Inventory>,
 }
 
 impl Scan {
     /// Walks the workspace without following links.
     pub fn of(workspace: &Path) -> Self {
+        Self::walk(workspace, 1, true)
+    }
+
+    /// The walk when a session is over: longer, and without keeping what stands in files.
+    pub(crate) fn closing(workspace: &Path) -> Self {
+        Self::walk(workspace, CLOSING, false)
+    }
+
+    fn walk(workspace: &Path, times: u32, keep: bool) -> Self {
+        let root = match Root::open_ambient(workspace) {
+            Ok(root) => root,
+            Err(error) => {
+                let unseen = Some(format!("the workspace could not be looked into: {error}"));
+                let mut inventory = Inventory::new();
+                inventory.unseen.push("".into());
+                return Self { unseen, inventory: inventory.into(), ..Self::default() };
+            }
+        };
         let mut walk = Walk {
             workspace: workspace.to_owned(),
+            root,
+            keep,
             scan: Self::default(),
+            inventory: Inventory::new(),
             entries: 0,
-            deadline: Instant::now() + MAX_TIME,
+            max_entries: MAX_ENTRIES * times as usize,
+            deadline: Instant::now() + MAX_TIME * times,
         };
-        let mut open = vec![(workspace.to_owned(), Place::Top)];
-        while let Some((directory, place)) = open.pop() {
-            if !walk.directory(&directory, place, &mut open) {
+        let mut open = vec![Visit { directory: workspace.to_owned(), place: Place::Top, held: None }];
+        while let Some(visit) = open.pop() {
+            if !walk.directory(&visit, &mut open) {
+                let left = std::iter::once(visit).chain(open);
+                let left = left.map(|visit| walk.relative(&visit.directory).into()).collect::<Vec<_>>();
+                walk.inventory.unseen.extend(left);
                 break;
             }
         }
@@ -86,36 +91,48 @@ impl Scan {
             paths.sort();
             paths.dedup();
         }
+        scan.inventory = walk.inventory.into();
         scan
     }
 }
 
-/// Where a directory lies.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// The workspace itself.
-    Top,
-    /// Anywhere below.
-    Below,
-    /// In a git directory, submodules' and worktrees' own included.
-    Git,
+/// A directory that is to be walked.
+struct Visit {
+    directory: PathBuf,
+    place: Place,
+    /// In something protected, of which everything counts.
+    held: Option<Kind>,
+}
+
+/// An entry of a directory.
+struct Found {
+    name: OsString,
+    path: PathBuf,
+    kind: FileType,
 }
 
 struct Walk {
     workspace: PathBuf,
+    root: Root,
+    keep: bool,
     scan: Scan,
+    inventory: Inventory,
     entries: usize,
+    max_entries: usize,
     deadline: Instant,
 }
 
 impl Walk {
     /// `false` when a bound is reached.
-    fn directory(&mut self, directory: &Path, place: Place, open: &mut Vec<(PathBuf, Place)>) -> bool {
+    fn directory(&mut self, visit: &Visit, open: &mut Vec<Visit>) -> bool {
+        let directory = &visit.directory;
         let entries = match std::fs::read_dir(directory) {
             Ok(entries) => entries,
             // An owner may open it again from inside; what nobody saw is covered as a whole.
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                self.scan.secrets.push(directory.into());
+                self.scan.secrets.push(directory.as_path().into());
+                self.count(directory, Kind::Closed);
+                self.inventory.unseen.push(self.relative(directory).into());
                 return true;
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return true,
@@ -124,12 +141,14 @@ impl Walk {
                 let nameable = directory.ancestors().find(|ancestor| ancestor.as_os_str().len() < NAMEABLE);
                 self.scan.secrets.extend(nameable.map(HostPath::from));
                 self.scan.unseen = Some(format!("a directory could not be looked into: {error}"));
+                self.inventory.unseen.push(self.relative(directory).into());
                 return true;
             }
         };
+        let mut found = Vec::new();
         for entry in entries {
             self.entries += 1;
-            if self.entries > MAX_ENTRIES || Instant::now() > self.deadline {
+            if self.entries > self.max_entries || Instant::now() > self.deadline {
                 self.scan.unseen = Some(format!("the scan of the workspace ended after {} entries", self.entries));
                 return false;
             }
@@ -137,17 +156,26 @@ impl Walk {
                 self.scan.unseen = Some("an entry of the workspace could not be looked at".into());
                 continue;
             };
-            self.entry(&entry.file_name(), entry.path(), kind, place, open);
+            found.push(Found { name: entry.file_name(), path: entry.path(), kind });
+        }
+        let bare = looks_bare(found.iter().map(|entry| entry.name.as_os_str()));
+        if visit.place == Place::Git && found.iter().any(|entry| entry.name == "HEAD") {
+            self.inventory.repositories.insert(self.relative(directory).into());
+        }
+        for entry in found {
+            self.entry(entry, visit, bare && visit.place != Place::Git, open);
         }
         true
     }
 
-    fn entry(&mut self, name: &OsStr, path: PathBuf, kind: FileType, place: Place, open: &mut Vec<(PathBuf, Place)>) {
-        if is_secret(name) && !kind.is_dir() {
+    fn entry(&mut self, entry: Found, visit: &Visit, bare: bool, open: &mut Vec<Visit>) {
+        let Found { name, path, kind } = entry;
+        if is_secret(&name) && !kind.is_dir() {
             self.secret(path, kind);
             return;
         }
-        let mut inside = if place == Place::Top { Place::Below } else { place };
+        let mut inside = if visit.place == Place::Top { Place::Below } else { visit.place };
+        let mut held = visit.held;
         if name == ".git" {
             if kind.is_dir() {
                 self.scan.pinned.push(path.clone().into());
@@ -155,13 +183,42 @@ impl Walk {
                 inside = Place::Git;
             } else {
                 self.protect(path.clone(), kind);
+                self.count(&path, Kind::GitLink);
             }
-        } else if is_protected(name, &path, place) {
+        } else if let Some(protected) = kind_of(&name, &path, visit.place, bare) {
             self.protect(path.clone(), kind);
+            match (protected, kind.is_dir()) {
+                // What counts is what stands in it.
+                (Kind::Hook, true) => held = Some(Kind::Hook),
+                (Kind::Setting, true) => {
+                    held = Some(Kind::Setting);
+                    self.count(&path, Kind::Setting);
+                }
+                // Git reads a file by that name; the directory may be that of a worktree so named.
+                (_, true) => {}
+                (_, false) => self.count(&path, protected),
+            }
+        } else if let Some(held) = held {
+            if !(held == Kind::Hook && visit.directory.ends_with("hooks") && name.as_bytes().ends_with(b".sample")) {
+                self.count(&path, held);
+            }
+        } else if bare && name == "HEAD" {
+            self.count(&path, Kind::BareHead);
+        } else if kind.is_symlink() && (name == ".cargo" || visit.place == Place::Git && name != "HEAD") {
+            self.count(&path, Kind::Link);
         }
-        if kind.is_dir() && !(place == Place::Git && is_data(name, &path)) {
-            open.push((path, inside));
+        if kind.is_dir() && !(visit.place == Place::Git && is_data(&name, &path)) {
+            open.push(Visit { directory: path, place: inside, held });
         }
+    }
+
+    fn count(&mut self, path: &Path, kind: Kind) {
+        let path = self.relative(path);
+        self.inventory.add(&self.root, &path, kind, self.keep);
+    }
+
+    fn relative(&self, path: &Path) -> PathBuf {
+        path.strip_prefix(&self.workspace).unwrap_or(path).to_owned()
     }
 
     /// A link is no secret, but what it leads to is, if that is a file of the workspace: elsewhere nothing can be read anyway,
@@ -190,17 +247,6 @@ impl Walk {
     fn pin_directories_of(&mut self, path: &Path) {
         let below = path.ancestors().skip(1).take_while(|directory| *directory != self.workspace);
         self.scan.pinned.extend(below.map(HostPath::from));
-    }
-}
-
-/// What makes the host, or git on it, run or trust something.
-fn is_protected(name: &OsStr, path: &Path, place: Place) -> bool {
-    let below = |directory| path.parent().is_some_and(|parent| parent.ends_with(directory));
-    match place {
-        Place::Git if name == "attributes" => below("info"),
-        Place::Git => GIT_PROTECTED.iter().any(|protected| name == *protected),
-        Place::Top if PROTECTED.iter().any(|protected| name == *protected) => true,
-        Place::Top | Place::Below => name == "config.toml" && below(".cargo"),
     }
 }
 

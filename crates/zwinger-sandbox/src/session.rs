@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -57,16 +57,22 @@ pub struct Session {
 }
 
 impl Session {
-    /// Raises the walls. `program` is a binary that calls `child_main()` first: usually `/proc/self/exe`.
+    /// Raises the walls. `program` is a binary that calls `child_main()` first: usually `/proc/self/exe`. `held` stays open for as
+    /// long as anything of the session runs, also when this process is killed: the [lock](crate::Journal::lock) of its journal.
     ///
     /// # Errors
     /// When the backend is missing here or a wall fails; never a weaker wall instead, other than the form without user
     /// namespaces that the returned enforcement names.
-    pub fn open(program: &Path, backend: Backend, confinement: &Confinement) -> Result<Self, SessionError> {
-        let around = Surroundings::of(confinement);
-        backend.probe(&around)?;
-        let plan = backend.plan(confinement, &around);
-        let reason = match start_keeper(program, &plan)? {
+    pub fn open(
+        program: &Path,
+        backend: Backend,
+        confinement: &Confinement,
+        around: &Surroundings,
+        held: Option<BorrowedFd<'_>>,
+    ) -> Result<Self, SessionError> {
+        backend.probe(around)?;
+        let plan = backend.plan(confinement, around);
+        let reason = match start_keeper(program, &plan, held)? {
             Raised::Yes(child, socket) => {
                 return Ok(Self { plan, keeper: Some((child, socket)), _temporary: None });
             }
@@ -74,7 +80,7 @@ impl Session {
         };
         let temporary = TemporaryDirectory::create()?;
         let plan = backend.plan(confinement, &around.without_namespaces(reason, confinement, &temporary.0)?);
-        match start_keeper(program, &plan)? {
+        match start_keeper(program, &plan, held)? {
             Raised::Yes(child, socket) => Ok(Self { plan, keeper: Some((child, socket)), _temporary: Some(temporary) }),
             Raised::NotPermitted(text) => Err(SessionError::Walls(text)),
         }
@@ -125,7 +131,7 @@ enum Raised {
     NotPermitted(String),
 }
 
-fn start_keeper(program: &Path, plan: &Plan) -> Result<Raised, SessionError> {
+fn start_keeper(program: &Path, plan: &Plan, held: Option<BorrowedFd<'_>>) -> Result<Raised, SessionError> {
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(io::Error::from)?;
@@ -135,7 +141,7 @@ fn start_keeper(program: &Path, plan: &Plan) -> Result<Raised, SessionError> {
         .stdin(Stdio::from(theirs))
         .stdout(Stdio::null())
         .spawn()?;
-    let raised = raise(&child, &ours, plan);
+    let raised = raise(&child, &ours, plan, held);
     if !matches!(raised, Ok(None)) {
         let _ = child.kill();
         let _ = child.wait();
@@ -147,8 +153,13 @@ fn start_keeper(program: &Path, plan: &Plan) -> Result<Raised, SessionError> {
 }
 
 /// `None`: the walls stand. `Some`: this machine does not permit them in this form.
-fn raise(keeper: &Child, socket: &OwnedFd, plan: &Plan) -> Result<Option<String>, SessionError> {
-    keeper::send(socket.as_fd(), &Order::Raise(Box::new(plan.clone())), &[])?;
+fn raise(
+    keeper: &Child,
+    socket: &OwnedFd,
+    plan: &Plan,
+    held: Option<BorrowedFd<'_>>,
+) -> Result<Option<String>, SessionError> {
+    keeper::send(socket.as_fd(), &Order::Raise(Box::new(plan.clone())), held.as_slice())?;
     loop {
         match keeper::receive::<Report>(socket.as_fd())? {
             Some((Report::Entered, _)) => {

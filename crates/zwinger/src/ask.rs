@@ -9,7 +9,7 @@ use zwinger_core::{Call, Runtime, escape, tools};
 use crate::agent::{Agent, Ending, Example, Progress, Protocol, Task, ToolReply, ToolSpec, drive, spaced};
 use crate::args::{Ask, ToolCalls};
 use crate::model::{Client, Endpoint, ModelError, Probed, Secret, first_model, probe};
-use crate::{BROKEN, answer, complain, create_file, tell, tool};
+use crate::{BROKEN, answer, complain, create_file, custody, tell, tool};
 
 /// The task was not done.
 const NOT_DONE: u8 = 1;
@@ -48,7 +48,9 @@ pub(crate) fn run(arguments: &Ask) -> ExitCode {
         Progress::Cut => tell("(the model's answer was cut at its limit of tokens)"),
         Progress::Asking { .. } | Progress::Called { .. } => {}
     };
-    match drive(Agent::new(task(arguments)), &mut client, &mut call, &mut show) {
+    let ending = drive(Agent::new(task(arguments)), &mut client, &mut call, &mut show);
+    custody::close(runtime);
+    match ending {
         Ending::Done(text) => match answer(&escape::block(&text)) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {

@@ -56,9 +56,10 @@ fn holds_by_default(enforcement: &Enforcement) -> bool {
 }
 
 fn examine(confinement: &Confinement, backend: Backend) -> Findings {
-    let around = Surroundings::of(confinement);
+    let mut around = Surroundings::of(confinement);
+    around.no_quarantine = State::default_path().err().map(|error| error.to_string());
     // The only honest answer is from walls that were really raised.
-    let raised = Session::open("/proc/self/exe".as_ref(), backend, confinement);
+    let raised = Session::open("/proc/self/exe".as_ref(), backend, confinement, &around, None);
     let enforcement = raised.as_ref().ok().map(|session| session.enforcement().clone());
     let model = probe().found.map(|model| format!("{} {}", model.base_url(), escape::line(model.model())));
     Findings {

@@ -3,6 +3,7 @@
 mod agent;
 mod args;
 mod ask;
+mod custody;
 mod doctor;
 mod model;
 mod run;

@@ -2,13 +2,16 @@
 
 use std::process::ExitCode;
 
+use serde_json::Value;
+use zwinger_core::custody::Custody;
 use zwinger_core::escape;
 use zwinger_core::output::{Outcome, Walls};
 use zwinger_core::sandbox::supervisor::{End, Finished};
 use zwinger_core::sandbox::{Enforcement, Launch, Level, Output};
+use zwinger_core::session::State;
 
 use crate::args::Run;
-use crate::{BROKEN, answer, complain, create_file};
+use crate::{BROKEN, answer, complain, create_file, custody};
 
 pub(crate) fn run(arguments: &Run) -> ExitCode {
     match attempt(arguments) {
@@ -31,19 +34,32 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
     let report = arguments.report.as_deref().map(create_file).transpose()?;
     let backend = arguments.walls.backend;
     let output = if arguments.json { Output::Capture } else { Output::Inherit };
-    let (finished, enforcement) = launch.run(&confinement, arguments.command.clone(), output)?;
+    let state = State::default_path().and_then(|path| State::open(&path, &confinement));
+    let (custody, around) = Custody::open(&confinement, state.as_ref());
+    custody::show_earlier(confinement.workspace(), custody.earlier());
+    let ran = launch.run(&confinement, &around, arguments.command.clone(), output);
+    // In any case: what ran may have left something, also if zwinger failed.
+    let settled = custody.close();
+    custody::show(confinement.workspace(), &settled);
+    let (finished, enforcement) = ran?;
     let limit = format!("{} s (--timeout)", confinement.limits.time.unwrap_or_default().as_secs());
     if !arguments.json {
         say_what_is_left_open(&enforcement);
     }
     let status = tell(arguments, &finished, &limit);
     let outcome = Outcome::of_command(finished, &limit, Walls { backend, enforcement: &enforcement });
+    let mut fields = match arguments.json || report.is_some() {
+        true => serde_json::to_value(&outcome)?,
+        false => Value::Null,
+    };
+    if let Some(fields) = fields.as_object_mut() {
+        fields.insert("quarantined".into(), custody::fields(&settled));
+    }
     if arguments.json {
-        answer(&serde_json::to_string_pretty(&outcome)?)?;
+        answer(&serde_json::to_string_pretty(&fields)?)?;
     }
     if let Some(mut report) = report {
         use std::io::Write;
-        let mut fields = serde_json::to_value(&outcome)?;
         if let Some(fields) = fields.as_object_mut() {
             fields.retain(|name, _| !["output", "stdout", "stderr"].contains(&name.as_str()));
         }

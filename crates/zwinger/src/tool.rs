@@ -10,7 +10,7 @@ use zwinger_core::{Call, OpenError, Options, Runtime};
 
 use crate::args::{SessionArguments, Tool, Walls};
 use crate::terminal;
-use crate::{BROKEN, answer, complain};
+use crate::{BROKEN, answer, complain, custody};
 
 /// Bytes of JSON that are read from standard input.
 const MAX_INPUT: u64 = 16 << 20;
@@ -31,6 +31,7 @@ pub(crate) fn run(arguments: &Tool) -> ExitCode {
         }
     };
     let outcome = runtime.call(&Call::new(&arguments.name, value));
+    custody::close(runtime);
     let told = serde_json::to_string_pretty(&outcome).map_err(anyhow::Error::from).and_then(|text| Ok(answer(&text)?));
     if let Err(error) = told {
         complain(&error);
@@ -61,11 +62,13 @@ fn json(argument: &str) -> Result<Value, anyhow::Error> {
 /// Opens the session that the arguments ask for.
 pub(crate) fn open(walls: &Walls, session: &SessionArguments) -> anyhow::Result<Runtime> {
     let confinement = walls.session(session)?;
-    Ok(Runtime::open(Options {
+    let runtime = Runtime::open(Options {
         confinement,
         backend: walls.backend,
         approver: terminal::approver(session.approve),
         state: State::default_path().map_err(OpenError::from)?,
         program: "/proc/self/exe".into(),
-    })?)
+    })?;
+    custody::show_earlier(runtime.workspace(), runtime.earlier());
+    Ok(runtime)
 }

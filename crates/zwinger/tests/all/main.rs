@@ -17,6 +17,7 @@ mod found;
 mod gate;
 mod library;
 mod process;
+mod quarantine;
 mod run;
 mod scratch;
 #[path = "../support/scripted_model.rs"]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use zwinger_core::executor::wire::{self, Envelope, Refusal, Request, Response};
 use zwinger_core::sandbox::supervisor::{End, Finished};
-use zwinger_core::sandbox::{Backend, Confinement, ExecutorLink, Session};
+use zwinger_core::sandbox::{Backend, Confinement, ExecutorLink, Session, Surroundings};
 
 use crate::scratch::{Scratch, ZWINGER, list, read_text};
 
@@ -27,7 +27,8 @@ struct Live {
 impl Live {
     fn open(scratch: &Scratch, backend: Backend) -> Self {
         let confinement = Confinement::new(&scratch.work, Some(&scratch.home)).unwrap();
-        let mut session = Session::open(Path::new(ZWINGER), backend, &confinement).unwrap();
+        let mut session =
+            Session::open(Path::new(ZWINGER), backend, &confinement, &Surroundings::of(&confinement), None).unwrap();
         let mut link = session.start_executor().unwrap();
         let (requests, responses) = link.take_streams().unwrap();
         let plan = Box::new(session.plan().clone());
@@ -184,7 +185,8 @@ fn a_host_that_speaks_another_language_is_not_served() {
     let scratch = Scratch::new();
     for backend in BACKENDS {
         let confinement = Confinement::new(&scratch.work, Some(&scratch.home)).unwrap();
-        let mut session = Session::open(Path::new(ZWINGER), backend, &confinement).unwrap();
+        let mut session =
+            Session::open(Path::new(ZWINGER), backend, &confinement, &Surroundings::of(&confinement), None).unwrap();
         for greeting in [
             // Nothing is served before the walls are put on.
             read("sub/inside.txt"),

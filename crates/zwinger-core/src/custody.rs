@@ -1,0 +1,60 @@
+//! What of the kind that the host runs by itself a session leaves behind: looked for when it is over and moved to quarantine, for
+//! every door in the same way.
+
+use std::os::fd::BorrowedFd;
+
+use zwinger_sandbox::{Confinement, Journal, Journals, Settled, Surroundings};
+
+use crate::session::{State, StateError};
+
+/// Of one session, from before anything of it runs until nothing does any more.
+#[derive(Debug)]
+pub struct Custody {
+    journal: Journal,
+    earlier: Settled,
+}
+
+impl Custody {
+    /// Settles what earlier sessions left that were killed, looks at the workspace and begins the journal of this session. Without
+    /// a state directory, or where nothing can be written in it, what the session leaves is named at its end but not moved, and
+    /// the surroundings say so.
+    pub fn open(confinement: &Confinement, state: Result<&State, &StateError>) -> (Self, Surroundings) {
+        let workspace = confinement.workspace();
+        let mut earlier = Settled::default();
+        let journals = state.map_err(ToString::to_string).and_then(|state| {
+            let journals =
+                Journals::open(&state.of_workspace(workspace), workspace).map_err(|error| error.to_string())?;
+            earlier = journals.settle(&stamp()).map_err(|error| error.to_string())?;
+            Ok(journals)
+        });
+        // After that, so that what was moved is neither hidden nor kept as it was.
+        let mut around = Surroundings::of(confinement);
+        let begun = journals.and_then(|journals| journals.begin(&around.scan).map_err(|error| error.to_string()));
+        let journal = begun.unwrap_or_else(|error| {
+            around.no_quarantine = Some(error);
+            Journal::without_place(workspace, &around.scan)
+        });
+        (Self { journal, earlier }, around)
+    }
+
+    /// What was found of sessions that were killed.
+    pub fn earlier(&self) -> &Settled {
+        &self.earlier
+    }
+
+    /// The lock of the journal: whoever has it open counts as a part of the session that still runs.
+    pub(crate) fn lock(&self) -> Option<BorrowedFd<'_>> {
+        self.journal.lock()
+    }
+
+    /// Looks at the workspace again and moves what must not stay. To be called when nothing of the session runs any more; without
+    /// it, the next session on this workspace does it.
+    pub fn close(self) -> Settled {
+        self.journal.close(&stamp())
+    }
+}
+
+/// Names a directory in the quarantine: UTC, and this process.
+fn stamp() -> String {
+    format!("{}-{}", jiff::Timestamp::now().strftime("%Y%m%dT%H%M%S.%3fZ"), std::process::id())
+}

@@ -1,0 +1,362 @@
+//! What a session newly makes of the kind that the host runs by itself is moved away when it is over, shown and kept; what git
+//! makes for its own work stays.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::caller::{Caller, skipped};
+use crate::process::{self, Tag};
+use crate::scratch::{Ended, Scratch, chmod, link, list, make_dir, read_text, write};
+
+for_every_caller!(
+    b01_new_settings_are_moved_away,
+    b01_a_killed_session_is_settled_at_the_next_start,
+    b05_changed_settings_are_as_before,
+    b13_git_leaves_nothing_in_quarantine,
+    a29_nothing_outside_is_moved,
+    without_a_state_it_is_named,
+    names_are_shown_escaped,
+    two_sessions_at_once,
+);
+
+/// A script, and what of it must be gone, by its path in the workspace.
+const MADE: [(&str, &[&str]); 17] = [
+    ("mkdir .vscode && echo x > .vscode/tasks.json", &[".vscode"]),
+    ("echo x > .envrc; echo x > AGENTS.md", &[".envrc", "AGENTS.md"]),
+    ("mkdir -p sub/.cargo && echo x > sub/.cargo/config.toml", &["sub/.cargo/config.toml"]),
+    ("mkdir real && echo x > real/config.toml && ln -s real .cargo", &[".cargo"]),
+    ("mkdir -p sub/.git/hooks && echo x > sub/.git/hooks/post-checkout", &["sub/.git/hooks/post-checkout"]),
+    ("mkdir -p .git/hooks && echo x > .git/hooks/post-checkout", &[".git/hooks/post-checkout"]),
+    ("mkdir h && echo x > h/pre-commit && ln -s ../h .git/hooks", &[".git/hooks"]),
+    ("echo '[core] fsmonitor = x' > .git/config.worktree", &[".git/config.worktree"]),
+    ("mkdir -p .git/info && echo '* filter=x' > .git/info/attributes", &[".git/info/attributes"]),
+    ("mkdir i && echo '* filter=x' > i/attributes && ln -s ../i .git/info", &[".git/info"]),
+    ("mkdir -p new/.git && printf '[core]\\n\\tfsmonitor = x\\n' > new/.git/config", &["new/.git/config"]),
+    ("mkdir -p new/.git && printf '[core]\\nhooksPath = x\\n' > new/.git/config", &["new/.git/config"]),
+    ("mkdir -p new/.git && printf '[include]\\npath = x\\n' > new/.git/config", &["new/.git/config"]),
+    ("mkdir a; ln -s ../OUT a/.git", &["a/.git"]),
+    ("mkdir a; echo gitdir: /OUT/x > a/.git", &["a/.git"]),
+    (
+        "mkdir -p a/objects a/refs a/hooks; cd a; echo x > HEAD; printf '[core]\\nfsmonitor = x\\n' > config; echo x > hooks/update",
+        &["a/HEAD", "a/config", "a/hooks/update"],
+    ),
+    ("mkdir c; mkdir -p c/.git/hooks; echo x > c/.git/hooks/update; chmod 500 c/.git/hooks", &["c/.git/hooks/update"]),
+];
+
+/// A git directory that was there before.
+fn arrange(scratch: &Scratch) {
+    make_dir(scratch.work.join(".git"));
+    write(scratch.work.join(".git/HEAD"), "ref: refs/heads/main\n");
+    write(scratch.work.join(".git/config"), "[core]\n\teditor = vi\n");
+    scratch.give_all();
+}
+
+fn is_there(path: impl AsRef<Path>) -> bool {
+    path.as_ref().symlink_metadata().is_ok()
+}
+
+/// Zwinger's directory for the one workspace of a scratch.
+fn place(scratch: &Scratch) -> PathBuf {
+    let workspaces = scratch.state().join("workspaces");
+    workspaces.join(only(list(&workspaces)))
+}
+
+/// The quarantine of the one session that has one.
+fn quarantine(scratch: &Scratch) -> PathBuf {
+    let quarantine = place(scratch).join("quarantine");
+    quarantine.join(only(list(&quarantine)))
+}
+
+fn only<T: std::fmt::Debug>(found: Vec<T>) -> T {
+    <[T; 1]>::try_from(found).map(|[one]| one).unwrap()
+}
+
+/// The lines about what was moved.
+fn said_of_quarantine(ended: &Ended) -> Vec<&str> {
+    let words = ["zwinger: quarantined ", "zwinger: NOT MOVED", "zwinger: an earlier session", "zwinger: not all"];
+    ended.stderr.lines().filter(|line| words.iter().any(|word| line.starts_with(word))).collect()
+}
+
+fn assert_no_journal(scratch: &Scratch) {
+    let left = list(&place(scratch)).into_iter().filter(|name| name != "quarantine").collect::<Vec<_>>();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+fn b01_new_settings_are_moved_away(scratch: &Scratch) {
+    for (script, gone) in MADE {
+        for backend in ["auto", "none"] {
+            let scratch = Scratch::of(scratch.caller, crate::scratch::System::Own);
+            arrange(&scratch);
+            let ended = scratch.sh_with(&["--backend", backend], script);
+            assert_eq!(ended.code, 0, "{script} {ended:?}");
+            let kept = quarantine(&scratch);
+            for path in gone {
+                assert!(!is_there(scratch.work.join(path)), "{script} leaves {path}");
+                assert!(is_there(kept.join(path)), "{script} {path} is not kept");
+                assert!(ended.stderr.contains(&format!("zwinger: quarantined {path} (")), "{script} {ended:?}");
+            }
+            assert_eq!(ended.stderr.matches("zwinger: quarantined").count(), gone.len(), "{script} {ended:?}");
+            assert_eq!(read_text(scratch.work.join(".git/config")), "[core]\n\teditor = vi\n");
+            assert_no_journal(&scratch);
+            scratch.assert_out_untouched();
+        }
+    }
+    // By the other doors too.
+    arrange(scratch);
+    let arguments = json!({"command": "mkdir .vscode; echo x > .vscode/tasks.json"});
+    let ended = scratch.tool("run_command", &arguments, &["--approve", "yes"]);
+    assert!(ended.stderr.contains("zwinger: quarantined .vscode ("), "{ended:?}");
+    assert!(!is_there(scratch.work.join(".vscode")));
+    let ended = scratch.sh_with(&["--json"], "echo x > .envrc; chmod 6755 .envrc");
+    let field =
+        |name| ended.json().pointer(&format!("/quarantined/0/{name}")).and_then(Value::as_str).map(str::to_owned);
+    assert_eq!(field("path").as_deref(), Some(".envrc"), "{ended:?}");
+    let kept_at = PathBuf::from(field("kept_at").unwrap());
+    assert_eq!(read_text(&kept_at), "x\n");
+    // Without the rights of its owner.
+    assert_eq!(kept_at.symlink_metadata().unwrap().permissions().mode() & 0o6000, 0);
+    let ended = scratch.sh_with(&["--json"], "echo x > harmless");
+    assert_eq!(ended.json().get("quarantined"), Some(&json!([])));
+    assert_no_journal(scratch);
+}
+
+fn b01_a_killed_session_is_settled_at_the_next_start(scratch: &Scratch) {
+    arrange(scratch);
+    let tag = Tag::new();
+    let script = format!("mkdir -p sub/.git/hooks; echo x > sub/.git/hooks/post-checkout; sleep {}", tag.0);
+    let running = scratch.start(scratch.zwinger(&["run", "--", "sh", "-c", &script]));
+    tag.wait_for(1);
+    // While it lives, another session lets it be.
+    let ended = scratch.sh("true");
+    assert_eq!((ended.code, said_of_quarantine(&ended).len()), (0, 0), "{ended:?}");
+    running.signal(Signal::KILL);
+    running.end();
+    assert!(is_there(scratch.work.join("sub/.git/hooks/post-checkout")));
+    // At once: what it ran may still be ending.
+    let ended = scratch.sh("test ! -e sub/.git/hooks/post-checkout");
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let said = "zwinger: an earlier session was killed; put in quarantine: sub/.git/hooks/post-checkout (a hook)";
+    assert!(ended.stderr.contains(said), "{ended:?}");
+    assert_eq!(read_text(quarantine(scratch).join("sub/.git/hooks/post-checkout")), "x\n");
+    assert!(said_of_quarantine(&scratch.sh("true")).is_empty());
+    assert_no_journal(scratch);
+    tag.assert_gone();
+}
+
+fn b05_changed_settings_are_as_before(scratch: &Scratch) {
+    arrange(scratch);
+    make_dir(scratch.work.join(".git/hooks"));
+    for (path, mode) in [(".git/hooks/pre-commit", 0o755), (".git/hooks/idle", 0o644), ("AGENTS.md", 0o644)] {
+        write(scratch.work.join(path), "before\n");
+        chmod(scratch.work.join(path), mode);
+    }
+    scratch.give_all();
+    const CHANGE: &str = "exec 2> /dev/null; for f in .git/hooks/pre-commit AGENTS.md; do echo after >> $f; done;
+        chmod +x .git/hooks/idle; printf '[core]\\n\\teditor = ./x\\n' > .git/config; true";
+    let ended = scratch.sh(CHANGE);
+    for path in [".git/hooks/pre-commit", ".git/hooks/idle", "AGENTS.md"] {
+        assert_eq!(read_text(scratch.work.join(path)), "before\n", "{path} {ended:?}");
+        let changed = ended.stderr.contains(&format!("quarantined {path} (changed: "));
+        assert_eq!(changed, !scratch.caller.has_namespaces(), "{path} {ended:?}");
+    }
+    assert_eq!(read_text(scratch.work.join(".git/config")), "[core]\n\teditor = vi\n");
+    let mode = |path: &str| scratch.work.join(path).symlink_metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!([mode(".git/hooks/pre-commit"), mode(".git/hooks/idle")], [0o755, 0o644]);
+    // What git writes of branches and remotes is no danger.
+    let tracked = "[core]\n\teditor = vi\n[branch \"x\"]\n\tremote = origin\n\tmerge = refs/heads/x\n";
+    let ended =
+        scratch.sh_with(&["--backend", "none"], &format!("printf '{}' > .git/config", tracked.replace('\n', "\\n")));
+    assert!(said_of_quarantine(&ended).is_empty(), "{ended:?}");
+    assert_eq!(read_text(scratch.work.join(".git/config")), tracked);
+}
+
+fn b13_git_leaves_nothing_in_quarantine(scratch: &Scratch) {
+    if !process::succeeds(&["git", "--version"]) {
+        return skipped(concat!(module_path!(), "::b13_git_leaves_nothing_in_quarantine"), "no git");
+    }
+    const IDENTITY: &str =
+        "export GIT_AUTHOR_NAME=n GIT_AUTHOR_EMAIL=e@x GIT_COMMITTER_NAME=n GIT_COMMITTER_EMAIL=e@x; ";
+    let git = |script: &str| -> Ended {
+        let ended = scratch.sh(&format!("set -e; {IDENTITY}{script}"));
+        assert_eq!((ended.code, ended.stderr.contains("zwinger: quarantined")), (0, false), "{script} {ended:?}");
+        ended
+    };
+    git("git init -q origin; cd origin; echo 1 > f; git add f; git commit -qm 1");
+    git("git clone -q origin clone; git -C clone status");
+    git(
+        "cd clone; git checkout -qb side; echo 2 > g; git add g; git commit -qm 2; git checkout -q -; git merge -q side",
+    );
+    git("cd clone; echo 3 >> f; git stash -q; git stash pop -q; git checkout -q f");
+    git("cd origin; echo 4 > h; git add h; git commit -qm 4; cd ../clone; git fetch -q; git merge -q -m m origin/HEAD");
+    git("cd clone; git worktree add -q ../tree; cd ../tree; git status; echo 5 > i; git add i; git commit -qm 5");
+    let ended = git("cd tree; git log --oneline | wc -l; git worktree list | wc -l");
+    assert_eq!(ended.text().split_whitespace().collect::<Vec<_>>(), ["5", "2"]);
+    // One that was there at the beginning is pinned, so that only a new one can be removed.
+    git("cd clone; git worktree add -q -b b ../other; git worktree remove ../other; git gc -q; git tag t");
+    assert!(!is_there(place(scratch).join("quarantine")));
+    assert_no_journal(scratch);
+}
+
+fn a29_nothing_outside_is_moved(scratch: &Scratch) {
+    arrange(scratch);
+    // What is outside has the very names, and the workspace had directories where links to it are at the end.
+    let names = ["hooks", "objects", "refs"];
+    for name in names {
+        make_dir(scratch.base.join("etc").join(name));
+    }
+    for name in ["HEAD", "config", "hooks/update"] {
+        write(scratch.base.join("etc").join(name), "[core]\nfsmonitor = x\n");
+    }
+    make_dir(scratch.work.join("repository"));
+    make_dir(scratch.work.join("repository/.git"));
+    scratch.give_all();
+    let script =
+        "mkdir -p a/.git/hooks && echo x > a/.git/hooks/update && rm -rf a && ln -s ../etc a; rm -rf repository;
+        ln -s ../etc repository; mkdir b; ln -s ../../etc b/.git; ln -s ../../etc .git/modules; true";
+    let ended = scratch.sh_with(&["--backend", "none"], script);
+    assert!(is_there(scratch.work.join("a")) && is_there(scratch.work.join("repository")), "{ended:?}");
+    assert!(!is_there(scratch.work.join("b/.git")) && !is_there(scratch.work.join(".git/modules")), "{ended:?}");
+    assert_eq!(list(&scratch.base.join("etc")), ["HEAD", "config", "hooks", "objects", "passwd", "refs"]);
+    assert_eq!(list(&scratch.base.join("etc/hooks")), ["update"]);
+    assert!(quarantine(scratch).join("b/.git").symlink_metadata().unwrap().is_symlink());
+}
+
+fn without_a_state_it_is_named(scratch: &Scratch) {
+    arrange(scratch);
+    let run = |options: &[&str], script: &str| {
+        let mut command = scratch.zwinger(&[&["run"], options, &["--", "sh", "-c", script]].concat());
+        command.env_remove("HOME").env_remove("XDG_STATE_HOME");
+        scratch.start(command).end()
+    };
+    let ended = run(&[], "echo x > .envrc");
+    assert!(ended.code == 0 && ended.stderr.contains("NOT MOVED AWAY: .envrc ("), "{ended:?}");
+    assert!(is_there(scratch.work.join(".envrc")));
+    let ended = run(&["--json"], "true");
+    let reason = ended.json().pointer("/enforcement/metadata/reason").cloned().unwrap_or_default();
+    assert!(reason.to_string().contains("no quarantine"), "{reason}");
+    // A state that could be written from inside is none.
+    let mut command = scratch.zwinger(&["run", "--", "sh", "-c", "echo x > AGENTS.md"]);
+    command.env("XDG_STATE_HOME", scratch.work.join("state"));
+    let ended = scratch.start(command).end();
+    assert!(ended.stderr.contains("NOT MOVED AWAY: AGENTS.md ("), "{ended:?}");
+    assert!(!is_there(scratch.work.join("state")));
+}
+
+fn names_are_shown_escaped(scratch: &Scratch) {
+    arrange(scratch);
+    let ended =
+        scratch.sh("d=$(printf \"it's\\n\\033[2Kx\"); mkdir -p \"$d/.cargo\"; echo x > \"$d/.cargo/config.toml\"");
+    let line = only(said_of_quarantine(&ended));
+    assert!(line.contains("quarantined it's\\n\\e[2Kx/.cargo/config.toml ("), "{ended:?}");
+    assert!(!ended.stderr.contains('\x1b'));
+    // What is shown puts it back.
+    if !process::succeeds(&["bash", "-c", "true"]) {
+        return skipped(concat!(module_path!(), "::names_are_shown_escaped"), "no bash to try the words in");
+    }
+    let put_back = line.split_once("put it back: ").unwrap().1;
+    assert!(process::succeeds(&["bash", "-c", put_back]), "{put_back}");
+    assert_eq!(read_text(scratch.work.join("it's\n\x1b[2Kx/.cargo/config.toml")), "x\n");
+}
+
+fn two_sessions_at_once(scratch: &Scratch) {
+    arrange(scratch);
+    let tag = Tag::new();
+    let script = format!("sleep {} & while ! test -e go; do sleep 0.01; done; echo x > .envrc", tag.0);
+    let running = scratch.start(scratch.zwinger(&["run", "--", "sh", "-c", &script]));
+    tag.wait_for(1);
+    let ended = scratch.sh("echo x > AGENTS.md; touch go; while ! test -e .envrc; do sleep 0.01; done");
+    let other = running.end();
+    assert_eq!((ended.code, other.code), (0, 0), "{ended:?} {other:?}");
+    let said = format!("{}{}", ended.stderr, other.stderr);
+    for path in [".envrc", "AGENTS.md"] {
+        assert!(!is_there(scratch.work.join(path)), "{path} {said}");
+        assert!(said.contains(&format!("quarantined {path} (")), "{path} {said}");
+    }
+    assert!(!said.contains("NOT MOVED"), "{said}");
+    assert_no_journal(scratch);
+}
+
+#[test]
+fn a_link_that_was_there_stays() {
+    let scratch = Scratch::new();
+    arrange(&scratch);
+    make_dir(scratch.work.join("conf"));
+    link("conf", scratch.work.join(".vscode"));
+    write(scratch.work.join("CLAUDE.md"), "x");
+    let ended = scratch.sh_with(&["--backend", "none"], "touch conf/x; rm CLAUDE.md; ln -s conf CLAUDE.md");
+    assert!(scratch.work.join(".vscode").symlink_metadata().unwrap().is_symlink(), "{ended:?}");
+    assert!(ended.stderr.contains("quarantined CLAUDE.md (changed: "), "{ended:?}");
+    assert_eq!(read_text(scratch.work.join("CLAUDE.md")), "x");
+}
+
+#[test]
+fn a_killed_session_of_tools_is_settled_too() {
+    let scratch = Scratch::new();
+    arrange(&scratch);
+    let tag = Tag::new();
+    let arguments = json!({"command": format!("echo x > .envrc; sleep {}", tag.0)}).to_string();
+    let running = scratch.start(scratch.zwinger(&["tool", "run_command", &arguments, "--approve", "yes"]));
+    tag.wait_for(1);
+    running.signal(Signal::KILL);
+    running.end();
+    let ended = scratch.tool("get_time", &json!({}), &[]);
+    assert!(ended.stderr.contains("an earlier session was killed; put in quarantine: .envrc ("), "{ended:?}");
+    assert!(!is_there(scratch.work.join(".envrc")));
+    assert_no_journal(&scratch);
+}
+
+/// A state directory on another file system than the workspace.
+fn elsewhere(scratch: &Scratch) -> Option<tempfile::TempDir> {
+    use std::os::unix::fs::MetadataExt;
+    let elsewhere = tempfile::tempdir_in("/dev/shm").ok()?;
+    let device = |path: &Path| path.symlink_metadata().map(|found| found.dev()).ok();
+    (device(elsewhere.path()) != device(&scratch.work)).then_some(elsewhere)
+}
+
+#[test]
+fn a_quarantine_on_another_file_system() {
+    let scratch = Scratch::new();
+    let Some(state) = elsewhere(&scratch) else {
+        return skipped(concat!(module_path!(), "::a_quarantine_on_another_file_system"), "/dev/shm is no other one");
+    };
+    arrange(&scratch);
+    let run = |script: &str| {
+        let mut command = scratch.zwinger(&["run", "--", "sh", "-c", script]);
+        command.env("XDG_STATE_HOME", state.path());
+        scratch.start(command).end()
+    };
+    let ended = run(
+        "mkdir .vscode; echo x > .vscode/a; ln -s ../../work-evil .vscode/out; echo x > AGENTS.md; chmod 4755 AGENTS.md",
+    );
+    assert_eq!(said_of_quarantine(&ended).len(), 2, "{ended:?}");
+    assert!(!is_there(scratch.work.join(".vscode")) && !is_there(scratch.work.join("AGENTS.md")));
+    // What is too large for that is made harmless where it is, and so is all in it that would do something by itself.
+    let ended = run("mkdir -p .idea/x/.git/hooks; echo x > .idea/x/.git/hooks/update; truncate -s 20M .idea/large");
+    assert!(ended.stderr.contains("so it was renamed") && ended.stderr.contains("hooks/update (a hook)"), "{ended:?}");
+    let left = list(&scratch.work);
+    assert!(
+        !left.contains(&".idea".into()) && left.iter().any(|name| name.starts_with(".idea.quarantined-")),
+        "{left:?}"
+    );
+    let renamed = left.iter().find(|name| name.starts_with(".idea.")).unwrap();
+    assert_eq!(list(&scratch.work.join(renamed).join("x/.git/hooks")), Vec::<String>::new());
+    scratch.assert_out_untouched();
+}
+
+#[test]
+fn a_directory_that_nobody_can_look_into() {
+    let name = concat!(module_path!(), "::a_directory_that_nobody_can_look_into");
+    let caller = if rustix::process::geteuid().is_root() { Caller::Ordinary } else { Caller::Plain };
+    if let Some(reason) = caller.unavailable() {
+        return skipped(name, reason);
+    }
+    let scratch = Scratch::of(caller, crate::scratch::System::Own);
+    arrange(&scratch);
+    // Git finds a repository in it, for that needs no right to list.
+    let ended = scratch.sh("mkdir -p shut/.git/hooks; echo x > shut/.git/hooks/update; chmod 311 shut");
+    assert!(ended.stderr.contains("quarantined shut (a directory that nobody can look into)"), "{ended:?}");
+    assert!(!is_there(scratch.work.join("shut")));
+}
