@@ -18,6 +18,7 @@ use crate::plan::Plan;
 use crate::supervisor;
 use crate::sys::{self, Cloned};
 use crate::walls::{self, OwnIds, PrivateNetwork, Processes, WallError, mounts};
+use crate::watch::Watch;
 
 /// What the host orders.
 #[derive(Debug, Serialize, Deserialize)]
@@ -135,6 +136,7 @@ struct Keeper {
     program: OwnedFd,
     plan: Plan,
     executor: Option<(Pid, OwnedFd)>,
+    watch: Option<Watch>,
     /// What the host wants open for as long as anything of the session runs.
     _held: Vec<OwnedFd>,
 }
@@ -149,7 +151,7 @@ impl Keeper {
         let Some((Order::Raise(plan), held)) = receive::<Order>(socket.as_fd())? else {
             return Err(io::ErrorKind::InvalidData.into());
         };
-        Ok(Self { socket, program, plan: *plan, executor: None, _held: held })
+        Ok(Self { socket, program, plan: *plan, executor: None, watch: None, _held: held })
     }
 
     fn serve(&mut self) -> io::Result<()> {
@@ -191,7 +193,9 @@ impl Keeper {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(WallError::at("adopt orphans"))?;
         // The old working directory lies outside the new mounts.
-        rustix::process::chdir(&*self.plan.workspace).map_err(WallError::at("enter the workspace"))
+        rustix::process::chdir(&*self.plan.workspace).map_err(WallError::at("enter the workspace"))?;
+        self.watch = Watch::of(&self.plan).map_err(WallError::at("watch what is hidden and kept"))?;
+        Ok(())
     }
 
     fn wait_for_maps(&self) -> io::Result<()> {
@@ -205,13 +209,22 @@ impl Keeper {
     /// Sleeps until the host speaks or is gone (`true`), or the executor has ended.
     fn wait(&mut self) -> io::Result<bool> {
         let mut polled = vec![PollFd::new(&self.socket, PollFlags::IN)];
+        polled.extend(self.watch.iter().map(|watch| PollFd::new(watch, PollFlags::IN)));
         polled.extend(self.executor.iter().map(|(_, ended)| PollFd::new(ended, PollFlags::IN)));
         match rustix::event::poll(&mut polled, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         let mut ready = polled.iter().map(|fd| !fd.revents().is_empty());
-        let (host, executor) = (ready.next() == Some(true), ready.next() == Some(true));
+        let host = ready.next() == Some(true);
+        let replaced = self.watch.is_some() && ready.next() == Some(true);
+        let executor = ready.next() == Some(true);
+        if let Some(watch) = self.watch.as_ref().filter(|_| replaced)
+            && watch.was_replaced()?
+        {
+            // A failure ends this keeper, and with it all that is inside.
+            mounts::renew(&self.plan)?;
+        }
         if executor {
             self.end_executor();
         }

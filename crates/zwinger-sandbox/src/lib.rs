@@ -32,6 +32,7 @@ mod session;
 pub mod supervisor;
 mod sys;
 mod walls;
+mod watch;
 
 pub use backend::{Backend, BackendError, UnknownBackend};
 pub use capture::{Capture, Captured};

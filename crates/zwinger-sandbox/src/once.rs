@@ -19,6 +19,7 @@ use crate::session::TemporaryDirectory;
 use crate::supervisor::{self, Command, Finished, Streams, SupervisorError};
 use crate::sys::{self, Cloned};
 use crate::walls::{self, OwnIds, PrivateNetwork, Processes, WallError};
+use crate::watch::{Inside, Watch};
 
 /// Why a command has no exit status of its own.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +47,8 @@ struct Order {
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Report {
+    /// The walls stand. Said only where the host watches for what is replaced.
+    Raised,
     Failed { text: String, not_permitted: bool },
     Finished(Box<Finished>),
     Lost,
@@ -187,6 +190,7 @@ impl Child {
         };
         let limits = confinement.limits.clone();
         let command = Command { argv, environment: plan.environment.clone(), limits, tasks: plan.tasks };
+        let mut watch = WatchedChild::of(plan, self.pid)?;
         let order = Order { plan: plan.clone(), command };
         let fds: Vec<_> = ends.iter().flatten().map(AsFd::as_fd).collect();
         match send(self.socket.as_fd(), &order, &fds) {
@@ -197,7 +201,7 @@ impl Child {
         drop(ends);
         // The keys of the terminal reach the command by themselves; we only wait for it.
         sys::ignore_terminal_signals();
-        let attempt = supervise(plan, self.pid, &self.socket, outputs);
+        let attempt = supervise(plan, self.pid, &self.socket, outputs, watch.as_mut());
         if matches!(attempt, Ok(Attempt::Finished(_))) {
             // The kernel tears the namespaces down after this; nobody needs to wait for that.
             std::mem::forget(self);
@@ -218,8 +222,14 @@ fn refused<T>(error: WallError) -> Result<Result<T, String>, RunError> {
 }
 
 /// The host's side: takes the output and waits for the report.
-fn supervise(plan: &Plan, child: Pid, socket: &OwnedFd, mut outputs: Outputs) -> Result<Attempt, RunError> {
-    let attempt = conduct(plan, child, socket, &mut outputs);
+fn supervise(
+    plan: &Plan,
+    child: Pid,
+    socket: &OwnedFd,
+    mut outputs: Outputs,
+    watch: Option<&mut WatchedChild>,
+) -> Result<Attempt, RunError> {
+    let attempt = conduct(plan, child, socket, &mut outputs, watch);
     if let Ok(Attempt::Finished(mut finished)) = attempt {
         outputs.read_to_end()?;
         [finished.stdout, finished.stderr, finished.output] = outputs.finish();
@@ -228,9 +238,19 @@ fn supervise(plan: &Plan, child: Pid, socket: &OwnedFd, mut outputs: Outputs) ->
     attempt
 }
 
-fn conduct(plan: &Plan, child: Pid, socket: &OwnedFd, outputs: &mut Outputs) -> Result<Attempt, RunError> {
+fn conduct(
+    plan: &Plan,
+    child: Pid,
+    socket: &OwnedFd,
+    outputs: &mut Outputs,
+    mut watch: Option<&mut WatchedChild>,
+) -> Result<Attempt, RunError> {
     loop {
-        if !wait(socket, outputs)? {
+        let spoken = wait(socket, outputs, watch.as_deref())?;
+        if let Some(watch) = &mut watch {
+            watch.renew(plan)?;
+        }
+        if !spoken {
             // Without a process namespace the command can do that to our child.
             if sys::is_stopped(child)? {
                 return Err(RunError::Lost);
@@ -238,6 +258,7 @@ fn conduct(plan: &Plan, child: Pid, socket: &OwnedFd, outputs: &mut Outputs) -> 
             continue;
         }
         match receive::<Report>(socket.as_fd())? {
+            Some((Report::Raised, _)) => watch.iter_mut().for_each(|watch| watch.raised = true),
             Some((Report::Finished(finished), _)) => return Ok(Attempt::Finished(finished)),
             Some((Report::Failed { text, not_permitted: true }, _)) if plan.mounts.is_some() => {
                 return Ok(Attempt::NotPermitted(text));
@@ -248,9 +269,34 @@ fn conduct(plan: &Plan, child: Pid, socket: &OwnedFd, outputs: &mut Outputs) -> 
     }
 }
 
-/// Takes output until the socket has something to say.
-fn wait(socket: &OwnedFd, outputs: &mut Outputs) -> io::Result<bool> {
+/// What the host may replace, and the child that is to see nothing of it.
+struct WatchedChild {
+    watch: Watch,
+    inside: Inside,
+    /// Whether the walls stand: before, what the child mounts is what is there.
+    raised: bool,
+    replaced: bool,
+}
+
+impl WatchedChild {
+    fn of(plan: &Plan, child: Pid) -> io::Result<Option<Self>> {
+        let watched = |watch| Ok(Self { watch, inside: Inside::of(child)?, raised: false, replaced: false });
+        Watch::of(plan)?.map(watched).transpose()
+    }
+
+    fn renew(&mut self, plan: &Plan) -> Result<(), RunError> {
+        self.replaced |= self.watch.was_replaced()?;
+        if self.raised && std::mem::take(&mut self.replaced) {
+            self.inside.renew(plan).map_err(|error| RunError::Walls(error.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes output until the socket has something to say (`true`), or something was replaced, or a moment has passed.
+fn wait(socket: &OwnedFd, outputs: &mut Outputs, watch: Option<&WatchedChild>) -> io::Result<bool> {
     let mut polled = vec![PollFd::new(socket, PollFlags::IN)];
+    polled.extend(watch.map(|watch| PollFd::new(&watch.watch, PollFlags::IN)));
     polled.extend(outputs.open().map(|pipe| PollFd::from_borrowed_fd(pipe, PollFlags::IN)));
     let tick = Timespec { tv_sec: supervisor::TICK.as_secs().cast_signed(), tv_nsec: 0 };
     match rustix::event::poll(&mut polled, Some(&tick)) {
@@ -259,6 +305,9 @@ fn wait(socket: &OwnedFd, outputs: &mut Outputs) -> io::Result<bool> {
     }
     let mut ready = polled.iter().map(|fd| !fd.revents().is_empty());
     let spoken = ready.next() == Some(true);
+    if watch.is_some() {
+        ready.next();
+    }
     let ready: Vec<usize> = ready.enumerate().filter(|(_, ready)| *ready).map(|(index, _)| index).collect();
     outputs.read(&ready)?;
     Ok(spoken)
@@ -325,6 +374,9 @@ fn raise(network: Option<PrivateNetwork>, socket: &OwnedFd) -> Result<Option<Ord
     if let Some(seal) = &plan.seal {
         walls::drop_capabilities(plan)?;
         walls::seal(seal)?;
+    }
+    if Watch::is_needed(plan) {
+        send(socket.as_fd(), &Report::Raised, &[]).map_err(WallError::at("tell that the walls stand"))?;
     }
     Ok(Some(order))
 }

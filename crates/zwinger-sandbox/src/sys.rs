@@ -532,7 +532,7 @@ pub(crate) fn is_stopped(child: Pid) -> io::Result<bool> {
     }
 }
 
-fn wait_for(child: Pid) -> io::Result<WaitStatus> {
+pub(crate) fn wait_for(child: Pid) -> io::Result<WaitStatus> {
     loop {
         match rustix::process::waitpid(Some(child), WaitOptions::empty()) {
             Ok(Some((_, status))) => return Ok(status),

@@ -5,7 +5,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags};
+use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags};
 
 use super::WallError;
@@ -74,6 +75,37 @@ pub(crate) fn arrange(plan: &Plan, mounts: &Mounts, processes: Processes) -> Res
     covers.push(HostPath::from("/"));
     for cover in covers {
         freeze(&cover).map_err(WallError::at("make a file system in memory read-only"))?;
+    }
+    Ok(())
+}
+
+/// Covers and pins again what has lost its mount because the host put another file in its place.
+pub(crate) fn renew(plan: &Plan) -> io::Result<()> {
+    let unpinned = |path: &Path| -> io::Result<Option<OwnedFd>> {
+        // Not through a link: a command may have put one there meanwhile.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let entry = match rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+            Ok(entry) => entry,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let status = rustix::fs::statx(&entry, c"", AtFlags::EMPTY_PATH, StatxFlags::TYPE)?;
+        let is_link = FileType::from_raw_mode(status.stx_mode.into()) == FileType::Symlink;
+        Ok((!is_link && !status.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)).then_some(entry))
+    };
+    for pin in plan.mounts.iter().flat_map(|mounts| &mounts.pins) {
+        if let Some(entry) = unpinned(&pin.path)? {
+            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+            let tree = rustix::mount::open_tree(&entry, c"", flags | OpenTreeFlags::AT_EMPTY_PATH)?;
+            let read_only = !pin.writable;
+            attributes(tree.as_fd(), c"", MountAttributes { read_only, private: false, recursive: true })?;
+            attach_to(&tree, &entry)?;
+        }
+    }
+    for secret in &plan.secrets {
+        if let Some(entry) = unpinned(secret)? {
+            attach_to(&cover_for(&entry)?, &entry)?;
+        }
     }
     Ok(())
 }
@@ -243,13 +275,24 @@ fn hide(path: &Path) -> Result<(), WallError> {
     hidden.map_err(WallError::at("hide a path"))
 }
 
-/// Covers a file or directory with nothing; it must be there, and no link.
-fn cover(path: &Path) -> io::Result<()> {
-    let kind = FileType::from_raw_mode(rustix::fs::lstat(path)?.st_mode);
+/// What covers an entry.
+fn cover_for(entry: &OwnedFd) -> io::Result<OwnedFd> {
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(entry)?.st_mode);
     let cover = if kind == FileType::Directory { EMPTY_DIRECTORY } else { EMPTY_FILE };
     let tree = open_clone(Path::new(cover), OpenTreeFlags::empty())?;
     attributes(tree.as_fd(), c"", MountAttributes { read_only: true, private: false, recursive: false })?;
-    attach(&tree, path)
+    Ok(tree)
+}
+
+/// Covers a file or directory with nothing; it must be there, and no link.
+fn cover(path: &Path) -> io::Result<()> {
+    let entry = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    attach_to(&cover_for(&entry)?, &entry)
+}
+
+fn attach_to(tree: &OwnedFd, entry: &OwnedFd) -> io::Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(rustix::mount::move_mount(tree, c"", entry, c"", flags)?)
 }
 
 fn freeze(at: &Path) -> io::Result<()> {
