@@ -10,7 +10,7 @@ use crate::confinement::Confinement;
 use crate::host_path::HostPath;
 use crate::plan::{self, Plan, Surroundings};
 use crate::scan::Scan;
-use crate::walls;
+use crate::walls::{self, task_ids};
 
 /// A builder of walls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,6 +102,7 @@ impl Surroundings {
             root_caller: rustix::process::geteuid().is_root(),
             no_namespaces: None,
             landlock_abi: walls::landlock_abi(),
+            bounded_ids: rustix::system::uname().release().to_str().is_ok_and(task_ids::are_bounded_apart),
             top: directories(Path::new("/")),
             path: std::env::var_os("PATH").iter().flat_map(std::env::split_paths).filter_map(real_directory).collect(),
             readable: Vec::new(),

@@ -42,7 +42,7 @@ enum Report {
     Entered,
     Failed { text: String, not_permitted: bool },
     Finished(Box<Finished>),
-    Lost,
+    Lost(Option<Box<Finished>>),
 }
 
 /// Where the output of the command goes. Its input is this process's own.
@@ -166,7 +166,12 @@ fn conduct(plan: &Plan, child: Pid, socket: &OwnedFd, outputs: &mut Outputs) -> 
             },
             Some((Report::Finished(finished), _)) => return Ok(Attempt::Finished(finished)),
             Some((Report::Failed { text, not_permitted }, _)) => return refused(text, not_permitted),
-            Some((Report::Lost, _)) | None => return Err(RunError::Lost),
+            Some((Report::Lost(Some(stopped)), _)) => {
+                // Not swept by its supervisor in time; what the limit was is known all the same.
+                supervisor::kill_tree(child);
+                return Ok(Attempt::Finished(stopped));
+            }
+            Some((Report::Lost(None), _)) | None => return Err(RunError::Lost),
         }
     }
 }
@@ -194,11 +199,11 @@ fn inside(plan: &Plan, command: &Command, own_ids: OwnIds, socket: &OwnedFd, end
         Err(error) => Report::Failed { not_permitted: error.not_permitted(), text: error.to_string() },
         Ok(()) => match run(plan, command, socket) {
             Ok(finished) => Report::Finished(Box::new(finished)),
-            Err(SupervisorError::Lost) => {
+            Err(SupervisorError::Lost(stopped)) => {
                 if plan.mounts.is_none() {
                     supervisor::sweep();
                 }
-                Report::Lost
+                Report::Lost(stopped)
             }
             Err(SupervisorError::Start(error)) => Report::Failed { text: error.to_string(), not_permitted: false },
         },

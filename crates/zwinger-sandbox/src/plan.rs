@@ -10,6 +10,7 @@ use crate::enforcement::{Enforcement, Held};
 use crate::environment;
 use crate::host_path::HostPath;
 use crate::scan::Scan;
+use crate::supervisor::behind;
 
 /// Programs and their libraries and settings, readable wherever they exist.
 const SYSTEM: [&str; 11] =
@@ -140,8 +141,10 @@ pub struct Plan {
     pub seal: Option<Seal>,
     /// The environment of everything inside.
     pub environment: Vec<(OsString, OsString)>,
-    /// RLIMIT_NPROC, where it counts for the session alone.
+    /// A ceiling on the tasks of the session, where RLIMIT_NPROC counts for it alone.
     pub tasks: Option<u64>,
+    /// A bound on the ids of the session's process namespace, for a caller whom RLIMIT_NPROC does not bind.
+    pub task_ids: Option<u64>,
     /// What these walls hold.
     pub enforcement: Enforcement,
 }
@@ -157,6 +160,8 @@ pub struct Surroundings {
     pub no_namespaces: Option<String>,
     /// The Landlock ABI of the kernel; 0 is none.
     pub landlock_abi: u32,
+    /// Whether the ids of a process namespace can be bounded (Linux 6.14).
+    pub bounded_ids: bool,
     /// The directories of PATH, by their real places.
     pub path: Vec<HostPath>,
     /// The directories at the top of this machine's tree.
@@ -173,6 +178,10 @@ impl Surroundings {
     fn namespaces(&self) -> bool {
         self.no_namespaces.is_none()
     }
+
+    fn bounds_ids(&self) -> bool {
+        self.namespaces() && self.root_caller && self.bounded_ids
+    }
 }
 
 /// No walls: the clean environment and the limits still hold.
@@ -186,7 +195,11 @@ pub(crate) fn without_walls(confinement: &Confinement, around: &Surroundings) ->
         seal: None,
         environment: environment::inside(around.environment.clone(), temporary(around)),
         tasks: None,
-        enforcement: Enforcement::nothing("backend none: no walls were asked for"),
+        task_ids: None,
+        enforcement: Enforcement {
+            memory: memory(confinement),
+            ..Enforcement::nothing("backend none: no walls were asked for")
+        },
     }
 }
 
@@ -210,6 +223,7 @@ pub(crate) fn landlock(confinement: &Confinement, around: &Surroundings) -> Plan
         environment: environment::inside(around.environment.clone(), tmpdir),
         // RLIMIT_NPROC is counted per user namespace, and not at all for real root (kernel/fork.c: the real root is exempt).
         tasks: (around.namespaces() && !around.root_caller).then_some(confinement.limits.tasks),
+        task_ids: around.bounds_ids().then_some(behind(confinement.limits.tasks)),
         enforcement: enforcement(confinement, around),
         mounts,
     }
@@ -356,19 +370,41 @@ fn enforcement(confinement: &Confinement, around: &Surroundings) -> Enforcement 
             Held { reason: format!("{no_namespaces}: no sockets at all, loopback included"), ..Held::full() }
         }
     };
-    let processes = match (around.namespaces(), around.root_caller) {
-        (true, false) => Held::full(),
-        (true, true) => Held::partial("root is exempt from RLIMIT_NPROC, so the number of tasks is not bounded"),
-        (false, _) => Held::partial(format!("{no_namespaces}: a command that kills its supervisor can outlive it")),
-    };
     Enforcement {
         files,
         network,
         syscalls: Held::full(),
-        processes,
-        memory: Held::none("a memory limit is not held by this version"),
+        processes: processes(confinement, around, &no_namespaces),
+        memory: memory(confinement),
         metadata: metadata(around, &no_namespaces),
         secrets: secrets(confinement, around, &no_namespaces),
+    }
+}
+
+fn processes(confinement: &Confinement, around: &Surroundings, no_namespaces: &str) -> Held {
+    let unbound = "root is exempt from RLIMIT_NPROC, so tasks are only counted, ten times a second";
+    match (around.namespaces(), around.root_caller) {
+        (true, true) if !around.bounded_ids => {
+            Held::partial(format!("{unbound} (Linux 6.14 bounds the ids of a process namespace)"))
+        }
+        // The kernel holds the ceiling on tasks; of processes it knows nothing.
+        (true, _) if confinement.limits.processes.is_some() => {
+            Held { reason: "processes are counted ten times a second".into(), ..Held::full() }
+        }
+        (true, _) => Held::full(),
+        (false, root) => {
+            let outlives = format!("{no_namespaces}: a command that kills its supervisor can outlive it");
+            Held::partial(if root { format!("{outlives}; {unbound}") } else { outlives })
+        }
+    }
+}
+
+fn memory(confinement: &Confinement) -> Held {
+    match confinement.limits.memory {
+        None => Held::none("no limit was asked for"),
+        Some(_) => Held::partial(
+            "counted ten times a second; of files in memory each is bounded, but not their number, and buffers of sockets are not",
+        ),
     }
 }
 

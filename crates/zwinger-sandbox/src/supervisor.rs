@@ -3,6 +3,11 @@
 //! The proof: a supervisor process (`sys::Shim`) is the subreaper of the command, so every living descendant has a chain of
 //! parents that ends at it, setsid(2) and double forks included; when its wait(2) says ECHILD the tree is empty.
 
+mod rlimits;
+mod tally;
+mod tree;
+mod watch;
+
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,13 +16,16 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{CWD, Mode, OFlags};
-use rustix::process::{Pid, PidfdFlags, Resource, Signal, WaitOptions};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::capture::Captured;
 use crate::confinement::Limits;
 use crate::outputs::Outputs;
 use crate::sys::{self, Exec, ExecParts, Shim};
+pub(crate) use rlimits::behind;
+pub use watch::LimitHit;
+use watch::Watch;
 
 /// How long the pipes are read on after a command has ended, while something that it left still holds them.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -37,7 +45,7 @@ pub struct Command {
     pub environment: Vec<(OsString, OsString)>,
     /// Its bounds.
     pub limits: Limits,
-    /// RLIMIT_NPROC, where it counts for this session alone.
+    /// A ceiling on the tasks of the session, where RLIMIT_NPROC counts for it alone.
     pub tasks: Option<u64>,
 }
 
@@ -82,6 +90,8 @@ pub struct Finished {
     pub timed_out: bool,
     /// Whether it was stopped from outside.
     pub cancelled: bool,
+    /// The limit other than time that it was stopped at.
+    pub limit: Option<LimitHit>,
     /// Processes that it left running and that were stopped.
     pub leftovers: usize,
     /// Its standard output.
@@ -94,6 +104,18 @@ pub struct Finished {
     pub duration: Duration,
 }
 
+impl Finished {
+    /// The exit status to show: 124 when the time limit ended it, 137 (as after SIGKILL) when another limit did, else
+    /// [`End::exit_code`].
+    pub fn exit_code(&self) -> i32 {
+        match (self.timed_out, self.limit) {
+            (true, _) => 124,
+            (false, Some(_)) => End::Signalled(libc::SIGKILL).exit_code(),
+            (false, None) => self.end.exit_code(),
+        }
+    }
+}
+
 /// Why a command has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum SupervisorError {
@@ -102,7 +124,10 @@ pub enum SupervisorError {
     Start(#[from] io::Error),
     /// Its supervisor was killed or its tree did not die: the session's whole process namespace must end.
     #[error("the command's supervisor was lost")]
-    Lost,
+    Lost(
+        /// What is known, when it was being stopped at a limit.
+        Option<Box<Finished>>,
+    ),
 }
 
 /// Runs a command in `directory` to the end of its whole tree. Readiness or hang-up of `cancel` stops it.
@@ -119,15 +144,13 @@ pub fn run(
         Streams::Inherit => (inherited()?, Outputs::none()),
         Streams::Capture => captured(command.limits.output)?,
     };
-    let mut limits = vec![(Resource::Core, 0)];
-    limits.extend(command.tasks.map(|tasks| (Resource::Nproc, tasks)));
     let exec = Exec::new(ExecParts {
         argv: &command.argv,
         environment: &command.environment,
         directory: above_2(directory)?,
         stdio,
         new_session: streams == Streams::Capture,
-        limits,
+        limits: rlimits::of(command),
     })?;
     let (status, status_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(io::Error::from)?;
     let started = Instant::now();
@@ -143,6 +166,10 @@ struct Supervision<'a> {
     ended: OwnedFd,
     started: Instant,
     end: Option<End>,
+    timed_out: bool,
+    cancelled: bool,
+    limit: Option<LimitHit>,
+    leftovers: usize,
     outputs: Outputs,
 }
 
@@ -162,21 +189,33 @@ enum Phase {
 impl<'a> Supervision<'a> {
     fn new(command: &'a Command, shim: Shim, status: OwnedFd, outputs: Outputs, started: Instant) -> io::Result<Self> {
         let ended = rustix::process::pidfd_open(shim.pid(), PidfdFlags::empty())?;
-        Ok(Self { command, shim, status, ended, started, end: None, outputs })
+        Ok(Self {
+            command,
+            shim,
+            status,
+            ended,
+            started,
+            end: None,
+            timed_out: false,
+            cancelled: false,
+            limit: None,
+            leftovers: 0,
+            outputs,
+        })
     }
 
     fn conduct(mut self, cancel: Option<BorrowedFd<'_>>) -> Result<Finished, SupervisorError> {
         let deadline = self.command.limits.time.and_then(|time| self.started.checked_add(time));
-        let (mut timed_out, mut cancelled, mut leftovers) = (false, false, 0);
+        let mut watch = Watch::new(self.started);
         let mut phase = Phase::Running;
         loop {
             let until = match phase {
-                Phase::Running => deadline,
-                Phase::Draining(until) | Phase::Terminating(until) => Some(until),
+                Phase::Running => deadline.map_or(watch.next(), |deadline| deadline.min(watch.next())),
+                Phase::Draining(until) | Phase::Terminating(until) => until.min(watch.next()),
                 // Between two passes of the sweep.
-                Phase::Sweeping(until) => Some(until.min(Instant::now() + Duration::from_millis(1))),
+                Phase::Sweeping(until) => until.min(Instant::now() + Duration::from_millis(1)),
             };
-            let until = Some(until.unwrap_or_else(|| Instant::now() + TICK).min(Instant::now() + TICK));
+            let until = until.min(Instant::now() + TICK);
             let ready = self.wait(cancel.filter(|_| phase == Phase::Running), until)?;
             if ready.status {
                 self.read_status()?;
@@ -186,56 +225,71 @@ impl<'a> Supervision<'a> {
                 break;
             }
             if self.shim.is_stopped()? {
-                return Err(SupervisorError::Lost);
+                return Err(self.lost());
             }
             let now = Instant::now();
             phase = match phase {
                 Phase::Running if ready.cancel => {
-                    cancelled = true;
+                    self.cancelled = true;
                     self.terminate(now)
                 }
                 Phase::Running if self.end.is_some() => Phase::Draining(now + DRAIN),
                 Phase::Running if deadline.is_some_and(|deadline| now >= deadline) => {
-                    timed_out = true;
+                    self.timed_out = true;
                     self.terminate(now)
                 }
                 Phase::Draining(until) if now >= until => {
-                    leftovers = descendants(self.shim.pid()).len();
+                    self.leftovers = tree::count(self.shim.pid());
                     self.terminate(now)
                 }
-                Phase::Terminating(until) if now >= until => {
-                    self.signal_tree(Signal::KILL);
-                    Phase::Sweeping(now + SWEEP)
-                }
-                Phase::Sweeping(until) if now >= until => return Err(SupervisorError::Lost),
+                Phase::Terminating(until) if now >= until => self.sweep(),
+                Phase::Sweeping(until) if now >= until => return Err(self.lost()),
                 Phase::Sweeping(until) => {
-                    self.signal_tree(Signal::KILL);
+                    tree::signal(self.shim.pid(), Signal::KILL);
                     Phase::Sweeping(until)
                 }
-                unchanged => unchanged,
+                unchanged => match watch.look(self.shim.pid(), &self.command.limits) {
+                    Some(hit) => {
+                        // What is being ended anyway is not named twice.
+                        self.limit = Some(hit).filter(|_| !self.timed_out && !self.cancelled);
+                        self.sweep()
+                    }
+                    None => unchanged,
+                },
             };
         }
         self.read_status()?;
         let emptied = self.shim.wait()? || matches!(self.end, Some(End::NotStarted(_)));
-        let (true, Some(end)) = (emptied, self.end) else { return Err(SupervisorError::Lost) };
+        let (true, Some(end)) = (emptied, self.end) else { return Err(self.lost()) };
         // Everything that held the pipes is gone, so this ends at their end of file.
         self.shim.release_streams();
         self.outputs.read_to_end()?;
-        let [stdout, stderr, output] = self.outputs.finish();
-        let duration = self.started.elapsed();
-        Ok(Finished { end, timed_out, cancelled, leftovers, stdout, stderr, output, duration })
+        Ok(self.finish(end))
     }
 
-    fn wait(&self, cancel: Option<BorrowedFd<'_>>, until: Option<Instant>) -> io::Result<Ready> {
-        let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let timeout = timeout.map(|left| Timespec {
+    fn finish(self, end: End) -> Finished {
+        let Self { timed_out, cancelled, limit, leftovers, .. } = self;
+        let [stdout, stderr, output] = self.outputs.finish();
+        let duration = self.started.elapsed();
+        Finished { end, timed_out, cancelled, limit, leftovers, stdout, stderr, output, duration }
+    }
+
+    /// The tree cannot be proven empty, so the caller must end more than it. That a limit was hit stays known.
+    fn lost(self) -> SupervisorError {
+        let stopped = self.limit.is_some().then(|| self.finish(End::Signalled(libc::SIGKILL)));
+        SupervisorError::Lost(stopped.map(Box::new))
+    }
+
+    fn wait(&self, cancel: Option<BorrowedFd<'_>>, until: Instant) -> io::Result<Ready> {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec {
             tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: left.subsec_nanos().into(),
-        });
+        };
         let mut polled = vec![PollFd::new(&self.ended, PollFlags::IN), PollFd::new(&self.status, PollFlags::IN)];
         polled.extend(cancel.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
         polled.extend(self.outputs.open().map(|pipe| PollFd::from_borrowed_fd(pipe, PollFlags::IN)));
-        match rustix::event::poll(&mut polled, timeout.as_ref()) {
+        match rustix::event::poll(&mut polled, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -273,14 +327,13 @@ impl<'a> Supervision<'a> {
     }
 
     fn terminate(&self, now: Instant) -> Phase {
-        self.signal_tree(Signal::TERM);
+        tree::signal(self.shim.pid(), Signal::TERM);
         Phase::Terminating(now + self.command.limits.grace)
     }
 
-    fn signal_tree(&self, signal: Signal) {
-        for pid in descendants(self.shim.pid()) {
-            let _ = rustix::process::kill_process(pid, signal);
-        }
+    fn sweep(&self) -> Phase {
+        tree::signal(self.shim.pid(), Signal::KILL);
+        Phase::Sweeping(Instant::now() + SWEEP)
     }
 }
 
@@ -294,9 +347,7 @@ struct Ready {
 /// Kills everything below this process, which is the subreaper of all of it, until wait(2) says that nothing is left.
 pub(crate) fn sweep() {
     loop {
-        for pid in descendants(rustix::process::getpid()) {
-            let _ = rustix::process::kill_process(pid, Signal::KILL);
-        }
+        tree::signal(rustix::process::getpid(), Signal::KILL);
         match rustix::process::wait(WaitOptions::empty()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(_) => return,
@@ -307,38 +358,12 @@ pub(crate) fn sweep() {
 /// Kills a child and everything below it, as far as it can be seen: for a child that does not do so itself any more.
 pub(crate) fn kill_tree(child: Pid) {
     for _ in 0..PASSES {
-        let found = descendants(child);
-        if found.is_empty() {
+        if tree::signal(child, Signal::KILL) == 0 {
             break;
-        }
-        for pid in found {
-            let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
     }
     let _ = rustix::process::kill_process(child, Signal::KILL);
     let _ = rustix::process::waitpid(Some(child), WaitOptions::empty());
-}
-
-/// Every process below `top`, by /proc/PID/task/TID/children (proc(5)).
-fn descendants(top: Pid) -> Vec<Pid> {
-    let mut found = Vec::new();
-    let mut open = vec![top];
-    while let Some(pid) = open.pop() {
-        let Ok(tasks) = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid())) else {
-            continue;
-        };
-        for task in tasks.flatten() {
-            let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            for child in children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
-                // A tree that grows while it is read must not hold us here.
-                if found.len() < 1 << 20 {
-                    found.push(child);
-                    open.push(child);
-                }
-            }
-        }
-    }
-    found
 }
 
 /// A copy above 2, so that arranging the child's streams overwrites none of the sources.

@@ -11,6 +11,7 @@ pub(crate) mod mounts;
 mod network;
 mod ruleset;
 mod seccomp;
+pub(crate) mod task_ids;
 
 use std::io;
 
@@ -102,7 +103,7 @@ pub(crate) fn arrange(plan: &Plan, mounts: &Mounts, processes: bool) -> Result<(
         network.enter().map_err(WallError::at("enter the network namespace"))?;
     }
     if processes {
-        mounts::fresh_proc()?;
+        mounts::fresh_proc(plan.task_ids)?;
     }
     Ok(())
 }

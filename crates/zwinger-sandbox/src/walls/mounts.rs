@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags};
 
-use super::WallError;
+use super::{WallError, task_ids};
 use crate::host_path::HostPath;
 use crate::plan::{Bind, MemoryMount, Mounts, PROC_HIDDEN};
 use crate::sys::{self, MountAttributes};
@@ -48,8 +48,9 @@ pub(crate) fn arrange(mounts: &Mounts, secrets: &[HostPath]) -> Result<(), WallE
     Ok(())
 }
 
-/// A /proc that shows the processes of the calling pid namespace only. Comes last: the old one is needed until here.
-pub(crate) fn fresh_proc() -> Result<(), WallError> {
+/// A /proc that shows the processes of the calling pid namespace only. Comes last: the old one is needed until here. `tasks`
+/// bounds that namespace, where it can be.
+pub(crate) fn fresh_proc(tasks: Option<u64>) -> Result<(), WallError> {
     let mount = || -> io::Result<()> {
         let context = rustix::mount::fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
         rustix::mount::fsconfig_create(&context)?;
@@ -59,6 +60,9 @@ pub(crate) fn fresh_proc() -> Result<(), WallError> {
         attach(&proc, Path::new("/proc"))
     };
     mount().map_err(WallError::refusable("mount /proc"))?;
+    if let Some(tasks) = tasks {
+        task_ids::bound(tasks).map_err(WallError::at("bound the number of tasks"))?;
+    }
     for hidden in PROC_HIDDEN {
         hide(Path::new(hidden), Path::new(EMPTY_FILE))?;
     }

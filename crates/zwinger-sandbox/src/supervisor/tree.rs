@@ -1,0 +1,53 @@
+//! The processes below one, as /proc/PID/task/TID/children names them (proc(5)).
+
+use std::ops::ControlFlow;
+
+use rustix::process::{Pid, Signal};
+
+/// Entries that one walk looks at; a tree that grows while it is read must not hold us here.
+const MOST: usize = 1 << 20;
+
+/// Visits every process below `top` with the number of its tasks, after its children were read: what the visitor ends hides none
+/// of them.
+pub(super) fn walk(top: Pid, mut visit: impl FnMut(Pid, u64) -> ControlFlow<()>) {
+    let mut open = vec![top];
+    for _ in 0..MOST {
+        let Some(pid) = open.pop() else { return };
+        let Some(tasks) = read_children(pid, &mut open) else { continue };
+        if pid != top && visit(pid, tasks).is_break() {
+            return;
+        }
+    }
+}
+
+/// Adds the children of a process and gives the number of its tasks; `None` when it is gone.
+fn read_children(pid: Pid, into: &mut Vec<Pid>) -> Option<u64> {
+    let mut count = 0;
+    for task in std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid())).ok()?.flatten() {
+        count += 1;
+        let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        into.extend(children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)));
+    }
+    Some(count)
+}
+
+/// Sends a signal to everything below `top` that one walk finds, and says how many that were.
+pub(super) fn signal(top: Pid, signal: Signal) -> usize {
+    let mut found = 0;
+    walk(top, |pid, _| {
+        let _ = rustix::process::kill_process(pid, signal);
+        found += 1;
+        ControlFlow::Continue(())
+    });
+    found
+}
+
+/// How many processes one walk finds below `top`.
+pub(super) fn count(top: Pid) -> usize {
+    let mut found = 0;
+    walk(top, |_, _| {
+        found += 1;
+        ControlFlow::Continue(())
+    });
+    found
+}
