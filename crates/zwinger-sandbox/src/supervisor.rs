@@ -25,6 +25,7 @@ use crate::outputs::Outputs;
 use crate::sys::{self, Exec, ExecParts, Shim};
 pub(crate) use rlimits::behind;
 pub use watch::LimitHit;
+use tree::Freeze;
 use watch::Watch;
 
 /// How long the pipes are read on after a command has ended, while something that it left still holds them.
@@ -52,7 +53,7 @@ pub struct Command {
 /// Where its streams go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Streams {
-    /// To those of this process, terminal included (`zwinger run`).
+    /// To those of this process, terminal included (`zwinger run`). The calling process leaves its terminal.
     Inherit,
     /// Empty input, captured output, no terminal.
     Capture,
@@ -155,6 +156,11 @@ pub fn run(
     let (status, status_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(io::Error::from)?;
     let started = Instant::now();
     let shim = Shim::start(exec, status_end)?;
+    if streams == Streams::Inherit {
+        // The command keeps the terminal. In another session than it we have a share of the processor of our own (sched(7), the
+        // autogroup feature), however many processes it has; other commands have a session of their own already.
+        let _ = rustix::process::setsid();
+    }
     Supervision::new(command, shim, status, outputs, started)?.conduct(cancel)
 }
 
@@ -169,6 +175,7 @@ struct Supervision<'a> {
     timed_out: bool,
     cancelled: bool,
     limit: Option<LimitHit>,
+    freeze: Freeze,
     leftovers: usize,
     outputs: Outputs,
 }
@@ -199,6 +206,7 @@ impl<'a> Supervision<'a> {
             timed_out: false,
             cancelled: false,
             limit: None,
+            freeze: Freeze::default(),
             leftovers: 0,
             outputs,
         })
@@ -242,17 +250,17 @@ impl<'a> Supervision<'a> {
                     self.leftovers = tree::count(self.shim.pid());
                     self.terminate(now)
                 }
-                Phase::Terminating(until) if now >= until => self.sweep(),
+                Phase::Terminating(until) if now >= until => self.begin_sweep(),
                 Phase::Sweeping(until) if now >= until => return Err(self.lost()),
-                Phase::Sweeping(until) => {
-                    tree::signal(self.shim.pid(), Signal::KILL);
-                    Phase::Sweeping(until)
+                Phase::Sweeping(_) => {
+                    self.sweep();
+                    phase
                 }
                 unchanged => match watch.look(self.shim.pid(), &self.command.limits) {
                     Some(hit) => {
                         // What is being ended anyway is not named twice.
                         self.limit = Some(hit).filter(|_| !self.timed_out && !self.cancelled);
-                        self.sweep()
+                        self.begin_sweep()
                     }
                     None => unchanged,
                 },
@@ -331,9 +339,16 @@ impl<'a> Supervision<'a> {
         Phase::Terminating(now + self.command.limits.grace)
     }
 
-    fn sweep(&self) -> Phase {
-        tree::signal(self.shim.pid(), Signal::KILL);
+    fn begin_sweep(&mut self) -> Phase {
+        self.sweep();
         Phase::Sweeping(Instant::now() + SWEEP)
+    }
+
+    fn sweep(&mut self) {
+        match self.limit {
+            Some(LimitHit::Tasks(_) | LimitHit::Processes(_)) => self.freeze.pass(self.shim.pid()),
+            _ => drop(tree::signal(self.shim.pid(), Signal::KILL)),
+        }
     }
 }
 
@@ -346,12 +361,18 @@ struct Ready {
 
 /// Kills everything below this process, which is the subreaper of all of it, until wait(2) says that nothing is left.
 pub(crate) fn sweep() {
+    let mut freeze = Freeze::default();
     loop {
-        tree::signal(rustix::process::getpid(), Signal::KILL);
-        match rustix::process::wait(WaitOptions::empty()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return,
+        freeze.pass(rustix::process::getpid());
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                // Somebody's end; there may be more.
+                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+                Ok(None) => break,
+                Err(_) => return,
+            }
         }
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

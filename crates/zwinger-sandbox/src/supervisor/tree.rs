@@ -1,5 +1,6 @@
 //! The processes below one, as /proc/PID/task/TID/children names them (proc(5)).
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use rustix::process::{Pid, Signal};
@@ -40,6 +41,36 @@ pub(super) fn signal(top: Pid, signal: Signal) -> usize {
         ControlFlow::Continue(())
     });
     found
+}
+
+/// Ends a tree that forks faster than it can be killed. What is killed makes room for another; what is stopped does not, and
+/// leaves the processor to us. So everything is stopped, pass by pass, until one finds nothing new, and killed only then.
+#[derive(Debug, Default)]
+pub(super) struct Freeze {
+    stopped: HashSet<Pid>,
+    passes: usize,
+}
+
+impl Freeze {
+    /// Passes after which all is killed in any case: something inside may let the stopped go on (SIGCONT).
+    const PASSES: usize = 20;
+
+    /// One pass over everything below `top`.
+    pub(super) fn pass(&mut self, top: Pid) {
+        let mut new = false;
+        walk(top, |pid, _| {
+            if self.stopped.insert(pid) {
+                new = true;
+                let _ = rustix::process::kill_process(pid, Signal::STOP);
+            }
+            ControlFlow::Continue(())
+        });
+        self.passes += 1;
+        if !new || self.passes >= Self::PASSES {
+            signal(top, Signal::KILL);
+            *self = Self::default();
+        }
+    }
 }
 
 /// How many processes one walk finds below `top`.

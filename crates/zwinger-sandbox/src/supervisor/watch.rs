@@ -13,7 +13,8 @@ use crate::confinement::Limits;
 const FIRST: Duration = Duration::from_millis(50);
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// A look at a large tree takes long; the next one then waits so many times as long, so that watching stays below a tenth of the time.
+/// A look at a large tree costs much; the next one then waits so many times as long, so that watching takes less than a tenth of
+/// one processor.
 const RATIO: u32 = 10;
 /// And so long at most.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -63,16 +64,16 @@ impl Watch {
 
     /// Looks at everything below `top`, if it is time.
     pub(super) fn look(&mut self, top: Pid, limits: &Limits) -> Option<LimitHit> {
-        let begun = Instant::now();
-        if begun < self.next {
+        if Instant::now() < self.next {
             return None;
         }
+        let begun = processor_time();
         let details = limits.memory.is_some() || limits.processes.is_some();
         let enough = limits.tasks.saturating_mul(2);
         let tally = Tally::of(top, Wanted { details, enough });
         let hit = self.judge(&tally, limits, || tally::proportional_memory(&tally.pids));
-        let pause = (begun.elapsed() * RATIO).clamp(INTERVAL, LONGEST);
-        self.next = Instant::now() + pause;
+        let cost = processor_time().saturating_sub(begun);
+        self.next = Instant::now() + (cost * RATIO).clamp(INTERVAL, LONGEST);
         hit
     }
 
@@ -90,6 +91,12 @@ impl Watch {
         let most = limits.memory.filter(|most| tally.memory > *most)?;
         (proportional() > most).then_some(LimitHit::Memory(most))
     }
+}
+
+/// What this thread has used so far. Not the time of day: a tree that leaves us little of the processor must not slow us further.
+fn processor_time() -> Duration {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(used.tv_sec.try_into().unwrap_or_default(), used.tv_nsec.try_into().unwrap_or_default())
 }
 
 #[cfg(test)]
