@@ -24,8 +24,8 @@ use crate::confinement::Limits;
 use crate::outputs::Outputs;
 use crate::sys::{self, Exec, ExecParts, Shim};
 pub(crate) use rlimits::behind;
-pub use watch::LimitHit;
 use tree::Freeze;
+pub use watch::LimitHit;
 use watch::Watch;
 
 /// How long the pipes are read on after a command has ended, while something that it left still holds them.
@@ -290,10 +290,8 @@ impl<'a> Supervision<'a> {
 
     fn wait(&self, cancel: Option<BorrowedFd<'_>>, until: Instant) -> io::Result<Ready> {
         let left = until.saturating_duration_since(Instant::now());
-        let timeout = Timespec {
-            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
-        };
+        let timeout =
+            Timespec { tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
         let mut polled = vec![PollFd::new(&self.ended, PollFlags::IN), PollFd::new(&self.status, PollFlags::IN)];
         polled.extend(cancel.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
         polled.extend(self.outputs.open().map(|pipe| PollFd::from_borrowed_fd(pipe, PollFlags::IN)));
