@@ -11,9 +11,14 @@ const MOST: usize = 1 << 20;
 /// Visits every process below `top` with the number of its tasks, after its children were read: what the visitor ends hides none
 /// of them.
 pub(super) fn walk(top: Pid, mut visit: impl FnMut(Pid, u64) -> ControlFlow<()>) {
-    let mut open = vec![top];
+    let mut open = vec![(top, top)];
     for _ in 0..MOST {
-        let Some(pid) = open.pop() else { return };
+        let Some((pid, parent)) = open.pop() else { return };
+        // Ids are given anew, soon where a namespace has few: it may be another command's by now. Orphans are the top's; what is
+        // somebody else's, the next walk finds.
+        if pid != top && parent_of(pid).is_none_or(|found| found != parent && found != top) {
+            continue;
+        }
         let Some(tasks) = read_children(pid, &mut open) else { continue };
         if pid != top && visit(pid, tasks).is_break() {
             return;
@@ -21,15 +26,23 @@ pub(super) fn walk(top: Pid, mut visit: impl FnMut(Pid, u64) -> ControlFlow<()>)
     }
 }
 
-/// Adds the children of a process and gives the number of its tasks; `None` when it is gone.
-fn read_children(pid: Pid, into: &mut Vec<Pid>) -> Option<u64> {
+/// Adds the children of a process, each with that as its parent, and gives the number of its tasks; `None` when it is gone.
+fn read_children(pid: Pid, into: &mut Vec<(Pid, Pid)>) -> Option<u64> {
     let mut count = 0;
     for task in std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid())).ok()?.flatten() {
         count += 1;
         let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-        into.extend(children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)));
+        let children = children.split_whitespace().filter_map(|child| Pid::from_raw(child.parse().ok()?));
+        into.extend(children.map(|child| (child, pid)));
     }
     Some(count)
+}
+
+fn parent_of(pid: Pid) -> Option<Pid> {
+    let stat = std::fs::read(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
+    // proc(5): pid (name) state ppid; the name may hold anything, so look behind its last parenthesis.
+    let rest = stat.get(stat.iter().rposition(|byte| *byte == b')')? + 1..)?;
+    Pid::from_raw(std::str::from_utf8(rest).ok()?.split_whitespace().nth(1)?.parse().ok()?)
 }
 
 /// Sends a signal to everything below `top` that one walk finds, and says how many that were.
