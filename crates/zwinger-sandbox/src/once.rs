@@ -167,7 +167,7 @@ fn conduct(plan: &Plan, child: Pid, socket: &OwnedFd, outputs: &mut Outputs) -> 
             Some((Report::Finished(finished), _)) => return Ok(Attempt::Finished(finished)),
             Some((Report::Failed { text, not_permitted }, _)) => return refused(text, not_permitted),
             Some((Report::Lost(Some(stopped)), _)) => {
-                // Not swept by its supervisor in time; what the limit was is known all the same.
+                // Not swept by its supervisor in time; why it was stopped is known all the same.
                 supervisor::kill_tree(child);
                 return Ok(Attempt::Finished(stopped));
             }

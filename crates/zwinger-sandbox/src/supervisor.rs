@@ -126,7 +126,7 @@ pub enum SupervisorError {
     /// Its supervisor was killed or its tree did not die: the session's whole process namespace must end.
     #[error("the command's supervisor was lost")]
     Lost(
-        /// What is known, when it was being stopped at a limit.
+        /// What is known, when it was being stopped at a limit or from outside.
         Option<Box<Finished>>,
     ),
 }
@@ -282,9 +282,10 @@ impl<'a> Supervision<'a> {
         Finished { end, timed_out, cancelled, limit, leftovers, stdout, stderr, output, duration }
     }
 
-    /// The tree cannot be proven empty, so the caller must end more than it. That a limit was hit stays known.
+    /// The tree cannot be proven empty, so the caller must end more than it. That we were stopping it, and why, stays known.
     fn lost(self) -> SupervisorError {
-        let stopped = self.limit.is_some().then(|| self.finish(End::Signalled(libc::SIGKILL)));
+        let stopping = self.timed_out || self.cancelled || self.limit.is_some();
+        let stopped = stopping.then(|| self.finish(End::Signalled(libc::SIGKILL)));
         SupervisorError::Lost(stopped.map(Box::new))
     }
 

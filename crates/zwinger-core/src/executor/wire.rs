@@ -115,7 +115,7 @@ pub enum Response {
     Written,
     /// The command and all it started have ended.
     Finished(Box<Finished>),
-    /// The command was stopped at a limit, and what it started can only be ended together with this executor, which ends now.
+    /// The command was being stopped, and what it started can only be ended together with this executor, which ends now.
     EndedWith(Box<Finished>),
     /// It was not done.
     Refused(Refusal),

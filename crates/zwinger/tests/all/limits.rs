@@ -62,7 +62,8 @@ fn m01_m02_a_fork_bomb_ends_and_others_go_on(scratch: &Scratch) {
 
 /// Processes that replace themselves for ever: a list of them is old before it is read.
 fn m01_hoppers_end(scratch: &Scratch) {
-    const HOPPERS: &str = r#"for (1 .. shift) { next if fork; while (1) { my $p = fork; exit if $p } } sleep 600"#;
+    const HOPPERS: &str = r#"for (1 .. shift) { my $c = fork; next if $c || !defined $c;
+        while (1) { my $p = fork; exit if $p } } sleep 600"#;
     for number in ["60", "300"] {
         let tag = Tag::new();
         let words = ["--timeout", "2", "--", "perl", "-e", HOPPERS, number, &tag.0];
