@@ -13,7 +13,9 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use zwinger_sandbox::{Backend, Confinement, Enforcement, ExecutorLink, HostPath, Session, SessionError, Surroundings};
+use zwinger_sandbox::{
+    Backend, Confinement, Enforcement, ExecutorLink, HostPath, Limits, Session, SessionError, Surroundings,
+};
 
 use crate::action::Action;
 use crate::audit::Ticket;
@@ -123,7 +125,7 @@ impl Executor {
     fn request(&self, request: Request) -> Result<Response, Failed> {
         let gone = || Failed("the executor ended while it worked; it was started again, so try once more".into());
         let patience = match &request {
-            Request::Run { time, grace, .. } => *time + *grace + PATIENCE,
+            Request::Run { limits, .. } => limits.time.unwrap_or(Duration::MAX).saturating_add(limits.grace + PATIENCE),
             _ => FILE_PATIENCE,
         };
         let id = self.next.fetch_add(1, Ordering::Relaxed);
@@ -152,6 +154,14 @@ impl Executor {
         };
         match answered {
             Response::Refused(refusal) => Err(Failed(explain(&refusal))),
+            Response::EndedWith(finished) => {
+                // The next request must not go to this executor, which may not have ended yet. Another may be there already.
+                let mut link = lock(&self.link);
+                if link.as_ref().is_some_and(|link| Arc::ptr_eq(&link.requests, &requests)) {
+                    *link = None;
+                }
+                Ok(Response::Finished(finished))
+            }
             response => Ok(response),
         }
     }
@@ -189,13 +199,8 @@ impl Executor {
     }
 
     fn command(&self, command: &str, timeout: Duration) -> Request {
-        let limits = &self.confinement.limits;
-        Request::Run {
-            argv: vec!["/bin/sh".into(), "-c".into(), command.into()],
-            time: timeout,
-            grace: limits.grace,
-            output: limits.output as u64,
-        }
+        let limits = Limits { time: Some(timeout), ..self.confinement.limits.clone() };
+        Request::Run { argv: vec!["/bin/sh".into(), "-c".into(), command.into()], limits }
     }
 }
 

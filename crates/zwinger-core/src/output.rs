@@ -58,7 +58,7 @@ pub struct Outcome {
 /// What the result of a command has besides.
 #[derive(Debug, Clone, Serialize)]
 pub struct CommandOutcome {
-    /// The command's own; 124 when the time limit ended it, 128 + N after signal N.
+    /// The command's own; 124 when the time limit ended it, 137 when another limit did, 128 + N after signal N.
     pub exit_code: i32,
     /// Its standard output.
     pub stdout: String,
@@ -68,6 +68,9 @@ pub struct CommandOutcome {
     pub duration_ms: u64,
     /// Whether the time limit ended it.
     pub timed_out: bool,
+    /// The limit other than time that it was stopped at, and the option that changes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
     /// Processes that it left running and that were stopped.
     #[serde(skip_serializing_if = "is_zero")]
     pub leftovers: usize,
@@ -105,9 +108,12 @@ impl Outcome {
     /// Of a command; `limit` says which time limit it had, for the case that this ended it.
     pub fn of_command(finished: Finished, limit: &str, walls: Walls<'_>) -> Self {
         let text = |captured: &Captured| String::from_utf8_lossy(&captured.joined()).into_owned();
-        let exit_code = if finished.timed_out { 124 } else { finished.end.exit_code() };
+        let exit_code = finished.exit_code();
+        let hit = finished.limit.map(|limit| limit.to_string());
         let error = if finished.timed_out {
             Some(format!("Error: stopped after {limit}."))
+        } else if let Some(hit) = &hit {
+            Some(format!("Error: stopped: {hit}."))
         } else if finished.cancelled {
             Some("Error: stopped before its end.".into())
         } else {
@@ -126,6 +132,7 @@ impl Outcome {
                 stderr: text(&finished.stderr),
                 duration_ms: u64::try_from(finished.duration.as_millis()).unwrap_or(u64::MAX),
                 timed_out: finished.timed_out,
+                limit: hit,
                 leftovers: finished.leftovers,
                 truncated: (dropped > 0).then_some(Truncated { kept: finished.output.kept() as u64, dropped }),
                 backend: walls.backend,

@@ -10,7 +10,7 @@ use crate::confinement::Confinement;
 use crate::host_path::HostPath;
 use crate::plan::{self, Plan, Surroundings};
 use crate::scan::Scan;
-use crate::walls;
+use crate::walls::{self, task_ids};
 
 /// A builder of walls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,6 +104,7 @@ impl Surroundings {
             landlock_abi: walls::landlock_abi(),
             top: entries(Path::new("/"), |kind| kind.is_dir()).into_iter().map(HostPath::from).collect(),
             top_links: links(Path::new("/")),
+            bounded_ids: rustix::system::uname().release().to_str().is_ok_and(task_ids::are_bounded_apart),
             path: std::env::var_os("PATH").iter().flat_map(std::env::split_paths).filter_map(real_directory).collect(),
             readable: Vec::new(),
             scan: Scan::of(confinement.workspace()),

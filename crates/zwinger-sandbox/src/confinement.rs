@@ -75,14 +75,39 @@ pub struct Limits {
     pub grace: Duration,
     /// Bytes kept of each output stream, half from its head and half from its tail.
     pub output: usize,
-    /// Ceiling on tasks (threads count) of the session, by RLIMIT_NPROC in its user namespace.
+    /// Bytes of memory at most of everything that the command started; `None` is no limit. Also the size at most of each file
+    /// that it writes, for a file may be memory.
+    pub memory: Option<u64>,
+    /// Processes at most that the command has running at once, itself included and threads not; `None` is no limit.
+    pub processes: Option<u32>,
+    /// Ceiling on its tasks, threads included. Where the kernel can hold it too, it does so for the session, a quarter higher.
     pub tasks: u64,
 }
 
+impl Limits {
+    /// The least ceiling on tasks.
+    const TASKS: u64 = 256;
+    /// Tasks that one process may have on average where many are permitted.
+    const TASKS_A_PROCESS: u64 = 8;
+
+    /// Permits `number` processes, and eight tasks each, or 256 if that is more.
+    pub fn set_processes(&mut self, number: u32) {
+        self.processes = Some(number);
+        self.tasks = Self::TASKS.max(Self::TASKS_A_PROCESS.saturating_mul(number.into()));
+    }
+}
+
 impl Default for Limits {
-    /// What a tool's command can have: 600 s, 2 s grace, 1 MiB, 256 tasks.
+    /// What a tool's command can have: 600 s, 2 s grace, 1 MiB of output, 256 tasks.
     fn default() -> Self {
-        Self { time: Some(Duration::from_secs(600)), grace: Duration::from_secs(2), output: 1 << 20, tasks: 256 }
+        Self {
+            time: Some(Duration::from_secs(600)),
+            grace: Duration::from_secs(2),
+            output: 1 << 20,
+            memory: None,
+            processes: None,
+            tasks: Self::TASKS,
+        }
     }
 }
 
@@ -265,6 +290,8 @@ impl Confinement {
             time: [self.limits.time, other.limits.time].into_iter().flatten().min(),
             grace: self.limits.grace.min(other.limits.grace),
             output: self.limits.output.min(other.limits.output),
+            memory: [self.limits.memory, other.limits.memory].into_iter().flatten().min(),
+            processes: [self.limits.processes, other.limits.processes].into_iter().flatten().min(),
             tasks: self.limits.tasks.min(other.limits.tasks),
         };
         let allow = Exceptions {
@@ -339,7 +366,10 @@ mod tests {
         wide.grant_write(Path::new("/srv")).unwrap();
         wide.set_network(Network::On);
         wide.limits.time = None;
-        let strict = Confinement::new(dir.path(), None).unwrap();
+        wide.limits.set_processes(1000);
+        let mut strict = Confinement::new(dir.path(), None).unwrap();
+        strict.limits.memory = Some(1 << 30);
+        strict.limits.processes = Some(10);
         assert_eq!(wide.narrow(&strict), strict);
         assert_eq!(strict.narrow(&wide), strict);
     }

@@ -267,7 +267,7 @@ impl Keeper {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
                 .map_err(WallError::at("tie the executor to the keeper"))?;
             if self.plan.mounts.is_some() {
-                mounts::fresh_proc(self.plan.root_caller)?;
+                mounts::fresh_proc(&self.plan)?;
             }
             if self.plan.seal.is_some() {
                 walls::drop_capabilities(&self.plan)?;

@@ -49,9 +49,12 @@ struct Order {
 enum Report {
     /// The walls stand. Said only where the host watches for what is replaced.
     Raised,
-    Failed { text: String, not_permitted: bool },
+    Failed {
+        text: String,
+        not_permitted: bool,
+    },
     Finished(Box<Finished>),
-    Lost,
+    Lost(Option<Box<Finished>>),
 }
 
 /// Where the output of the command goes. Its input is this process's own.
@@ -264,7 +267,12 @@ fn conduct(
                 return Ok(Attempt::NotPermitted(text));
             }
             Some((Report::Failed { text, .. }, _)) => return Err(RunError::Walls(text)),
-            Some((Report::Lost, _)) | None => return Err(RunError::Lost),
+            Some((Report::Lost(Some(stopped)), _)) => {
+                // Not swept by its supervisor in time; why it was stopped is known all the same.
+                supervisor::kill_tree(child);
+                return Ok(Attempt::Finished(stopped));
+            }
+            Some((Report::Lost(None), _)) | None => return Err(RunError::Lost),
         }
     }
 }
@@ -321,11 +329,11 @@ fn inside(namespaces: Namespaces, own_ids: OwnIds, socket: &OwnedFd) -> i32 {
         Ok(None) => return 0,
         Ok(Some(Order { plan, command })) => match run(&plan, &command, socket) {
             Ok(finished) => Report::Finished(Box::new(finished)),
-            Err(SupervisorError::Lost) => {
+            Err(SupervisorError::Lost(stopped)) => {
                 if plan.mounts.is_none() {
                     supervisor::sweep();
                 }
-                Report::Lost
+                Report::Lost(stopped)
             }
             Err(SupervisorError::Start(error)) => Report::Failed { text: error.to_string(), not_permitted: false },
         },

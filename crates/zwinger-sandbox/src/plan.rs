@@ -10,6 +10,7 @@ use crate::enforcement::{Enforcement, Held};
 use crate::environment;
 use crate::host_path::HostPath;
 use crate::scan::Scan;
+use crate::supervisor::behind;
 
 /// Programs and their libraries and settings, readable wherever they exist.
 const SYSTEM: [&str; 11] =
@@ -150,8 +151,10 @@ pub struct Plan {
     pub seal: Option<Seal>,
     /// The environment of everything inside.
     pub environment: Vec<(OsString, OsString)>,
-    /// RLIMIT_NPROC, where it counts for the session alone.
+    /// A ceiling on the tasks of the session, where RLIMIT_NPROC counts for it alone.
     pub tasks: Option<u64>,
+    /// A bound on the ids of the session's process namespace, for a caller whom RLIMIT_NPROC does not bind.
+    pub task_ids: Option<u64>,
     /// What these walls hold.
     pub enforcement: Enforcement,
 }
@@ -167,6 +170,8 @@ pub struct Surroundings {
     pub no_namespaces: Option<String>,
     /// The Landlock ABI of the kernel; 0 is none.
     pub landlock_abi: u32,
+    /// Whether the ids of a process namespace can be bounded (Linux 6.14).
+    pub bounded_ids: bool,
     /// The directories of PATH, by their real places.
     pub path: Vec<HostPath>,
     /// The directories at the top of this machine's tree.
@@ -187,11 +192,16 @@ impl Surroundings {
     fn namespaces(&self) -> bool {
         self.no_namespaces.is_none()
     }
+
+    fn bounds_ids(&self) -> bool {
+        self.namespaces() && self.root_caller && self.bounded_ids
+    }
 }
 
 /// No walls: the clean environment and the limits still hold.
 pub(crate) fn without_walls(confinement: &Confinement, around: &Surroundings) -> Plan {
-    let nothing = Enforcement::nothing("backend none: no walls were asked for");
+    let nothing =
+        Enforcement { memory: memory(confinement), ..Enforcement::nothing("backend none: no walls were asked for") };
     Plan {
         workspace: confinement.workspace().into(),
         mounts: None,
@@ -201,6 +211,7 @@ pub(crate) fn without_walls(confinement: &Confinement, around: &Surroundings) ->
         seal: None,
         environment: environment::inside(around.environment.clone(), temporary(around)),
         tasks: None,
+        task_ids: None,
         enforcement: match around.no_quarantine {
             Some(_) => nothing,
             // No more than that, for nothing keeps a command from zwinger's own files.
@@ -233,6 +244,7 @@ pub(crate) fn landlock(confinement: &Confinement, around: &Surroundings) -> Plan
         environment: environment::inside(around.environment.clone(), tmpdir),
         // RLIMIT_NPROC is counted per user namespace, and not at all for real root (kernel/fork.c: the real root is exempt).
         tasks: (around.namespaces() && !around.root_caller).then_some(confinement.limits.tasks),
+        task_ids: around.bounds_ids().then_some(behind(confinement.limits.tasks)),
         enforcement: enforcement(confinement, around),
         mounts,
     }
@@ -387,17 +399,12 @@ fn enforcement(confinement: &Confinement, around: &Surroundings) -> Enforcement 
             Held { reason: format!("{no_namespaces}: no sockets at all, loopback included"), ..Held::full() }
         }
     };
-    let processes = match (around.namespaces(), around.root_caller) {
-        (true, false) => Held::full(),
-        (true, true) => Held::partial("root is exempt from RLIMIT_NPROC, so the number of tasks is not bounded"),
-        (false, _) => Held::partial(format!("{no_namespaces}: a command that kills its supervisor can outlive it")),
-    };
     Enforcement {
         files,
         network,
         syscalls: syscalls(confinement.allow),
-        processes,
-        memory: Held::none("a memory limit is not held by this version"),
+        processes: processes(confinement, around, &no_namespaces),
+        memory: memory(confinement),
         metadata: metadata(around, &no_namespaces),
         secrets: secrets(confinement, around, &no_namespaces),
     }
@@ -409,6 +416,33 @@ fn syscalls(allow: Exceptions) -> Held {
         Exceptions { ptrace: true, user_namespaces: false } => Held::partial("ptrace was allowed"),
         Exceptions { ptrace: false, user_namespaces: true } => Held::partial("new namespaces were allowed"),
         Exceptions { ptrace: true, user_namespaces: true } => Held::partial("ptrace and new namespaces were allowed"),
+    }
+}
+
+fn processes(confinement: &Confinement, around: &Surroundings, no_namespaces: &str) -> Held {
+    let unbound = "root is exempt from RLIMIT_NPROC, so tasks are only counted, ten times a second";
+    match (around.namespaces(), around.root_caller) {
+        (true, true) if !around.bounded_ids => {
+            Held::partial(format!("{unbound} (Linux 6.14 bounds the ids of a process namespace)"))
+        }
+        // The kernel holds the ceiling on tasks; of processes it knows nothing.
+        (true, _) if confinement.limits.processes.is_some() => {
+            Held { reason: "processes are counted ten times a second".into(), ..Held::full() }
+        }
+        (true, _) => Held::full(),
+        (false, root) => {
+            let outlives = format!("{no_namespaces}: a command that kills its supervisor can outlive it");
+            Held::partial(if root { format!("{outlives}; {unbound}") } else { outlives })
+        }
+    }
+}
+
+fn memory(confinement: &Confinement) -> Held {
+    match confinement.limits.memory {
+        None => Held::none("no limit was asked for"),
+        Some(_) => Held::partial(
+            "counted ten times a second; of files in memory each is bounded, but not their number, and buffers of sockets are not",
+        ),
     }
 }
 
@@ -444,7 +478,7 @@ fn secrets(confinement: &Confinement, around: &Surroundings, no_namespaces: &str
         (None, 0) => Held::full(),
         (None, _) if !around.namespaces() => Held::none(no_namespaces),
         (None, _) => {
-            Held::partial("a hidden file that the host replaces meanwhile shows itself until the session ends")
+            Held { reason: "a hidden file that the host replaces shows itself for a moment".into(), ..Held::full() }
         }
     }
 }

@@ -3,6 +3,11 @@
 //! The proof: a supervisor process (`sys::Shim`) is the subreaper of the command, so every living descendant has a chain of
 //! parents that ends at it, setsid(2) and double forks included; when its wait(2) says ECHILD the tree is empty.
 
+mod rlimits;
+mod tally;
+mod tree;
+mod watch;
+
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,13 +16,17 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{CWD, Mode, OFlags};
-use rustix::process::{Pid, PidfdFlags, Resource, Signal, WaitOptions};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::capture::Captured;
 use crate::confinement::Limits;
 use crate::outputs::Outputs;
 use crate::sys::{self, Exec, ExecParts, Shim};
+pub(crate) use rlimits::behind;
+use tree::Freeze;
+pub use watch::LimitHit;
+use watch::Watch;
 
 /// How long the pipes are read on after a command has ended, while something that it left still holds them.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -37,14 +46,14 @@ pub struct Command {
     pub environment: Vec<(OsString, OsString)>,
     /// Its bounds.
     pub limits: Limits,
-    /// RLIMIT_NPROC, where it counts for this session alone.
+    /// A ceiling on the tasks of the session, where RLIMIT_NPROC counts for it alone.
     pub tasks: Option<u64>,
 }
 
 /// Where its streams go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Streams {
-    /// To those of this process, terminal included (`zwinger run`).
+    /// To those of this process, terminal included (`zwinger run`). The calling process leaves its terminal.
     Inherit,
     /// Empty input, captured output, no terminal.
     Capture,
@@ -82,6 +91,8 @@ pub struct Finished {
     pub timed_out: bool,
     /// Whether it was stopped from outside.
     pub cancelled: bool,
+    /// The limit other than time that it was stopped at.
+    pub limit: Option<LimitHit>,
     /// Processes that it left running and that were stopped.
     pub leftovers: usize,
     /// Its standard output.
@@ -94,6 +105,18 @@ pub struct Finished {
     pub duration: Duration,
 }
 
+impl Finished {
+    /// The exit status to show: 124 when the time limit ended it, 137 (as after SIGKILL) when another limit did, else
+    /// [`End::exit_code`].
+    pub fn exit_code(&self) -> i32 {
+        match (self.timed_out, self.limit) {
+            (true, _) => 124,
+            (false, Some(_)) => End::Signalled(libc::SIGKILL).exit_code(),
+            (false, None) => self.end.exit_code(),
+        }
+    }
+}
+
 /// Why a command has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum SupervisorError {
@@ -102,7 +125,10 @@ pub enum SupervisorError {
     Start(#[from] io::Error),
     /// Its supervisor was killed or its tree did not die: the session's whole process namespace must end.
     #[error("the command's supervisor was lost")]
-    Lost,
+    Lost(
+        /// What is known, when it was being stopped at a limit or from outside.
+        Option<Box<Finished>>,
+    ),
 }
 
 /// Runs a command in `directory` to the end of its whole tree. Readiness or hang-up of `cancel` stops it.
@@ -119,19 +145,22 @@ pub fn run(
         Streams::Inherit => (inherited()?, Outputs::none()),
         Streams::Capture => captured(command.limits.output)?,
     };
-    let mut limits = vec![(Resource::Core, 0)];
-    limits.extend(command.tasks.map(|tasks| (Resource::Nproc, tasks)));
     let exec = Exec::new(ExecParts {
         argv: &command.argv,
         environment: &command.environment,
         directory: above_2(directory)?,
         stdio,
         new_session: streams == Streams::Capture,
-        limits,
+        limits: rlimits::of(command),
     })?;
     let (status, status_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(io::Error::from)?;
     let started = Instant::now();
     let shim = Shim::start(exec, status_end)?;
+    if streams == Streams::Inherit {
+        // The command keeps the terminal. In another session than it we have a share of the processor of our own (sched(7), the
+        // autogroup feature), however many processes it has; other commands have a session of their own already.
+        let _ = rustix::process::setsid();
+    }
     Supervision::new(command, shim, status, outputs, started)?.conduct(cancel)
 }
 
@@ -143,6 +172,11 @@ struct Supervision<'a> {
     ended: OwnedFd,
     started: Instant,
     end: Option<End>,
+    timed_out: bool,
+    cancelled: bool,
+    limit: Option<LimitHit>,
+    freeze: Freeze,
+    leftovers: usize,
     outputs: Outputs,
 }
 
@@ -162,21 +196,34 @@ enum Phase {
 impl<'a> Supervision<'a> {
     fn new(command: &'a Command, shim: Shim, status: OwnedFd, outputs: Outputs, started: Instant) -> io::Result<Self> {
         let ended = rustix::process::pidfd_open(shim.pid(), PidfdFlags::empty())?;
-        Ok(Self { command, shim, status, ended, started, end: None, outputs })
+        Ok(Self {
+            command,
+            shim,
+            status,
+            ended,
+            started,
+            end: None,
+            timed_out: false,
+            cancelled: false,
+            limit: None,
+            freeze: Freeze::default(),
+            leftovers: 0,
+            outputs,
+        })
     }
 
     fn conduct(mut self, cancel: Option<BorrowedFd<'_>>) -> Result<Finished, SupervisorError> {
         let deadline = self.command.limits.time.and_then(|time| self.started.checked_add(time));
-        let (mut timed_out, mut cancelled, mut leftovers) = (false, false, 0);
+        let mut watch = Watch::new(self.started);
         let mut phase = Phase::Running;
         loop {
             let until = match phase {
-                Phase::Running => deadline,
-                Phase::Draining(until) | Phase::Terminating(until) => Some(until),
+                Phase::Running => deadline.map_or(watch.next(), |deadline| deadline.min(watch.next())),
+                Phase::Draining(until) | Phase::Terminating(until) => until.min(watch.next()),
                 // Between two passes of the sweep.
-                Phase::Sweeping(until) => Some(until.min(Instant::now() + Duration::from_millis(1))),
+                Phase::Sweeping(until) => until.min(Instant::now() + Duration::from_millis(1)),
             };
-            let until = Some(until.unwrap_or_else(|| Instant::now() + TICK).min(Instant::now() + TICK));
+            let until = until.min(Instant::now() + TICK);
             let ready = self.wait(cancel.filter(|_| phase == Phase::Running), until)?;
             if ready.status {
                 self.read_status()?;
@@ -186,56 +233,70 @@ impl<'a> Supervision<'a> {
                 break;
             }
             if self.shim.is_stopped()? {
-                return Err(SupervisorError::Lost);
+                return Err(self.lost());
             }
             let now = Instant::now();
             phase = match phase {
                 Phase::Running if ready.cancel => {
-                    cancelled = true;
+                    self.cancelled = true;
                     self.terminate(now)
                 }
                 Phase::Running if self.end.is_some() => Phase::Draining(now + DRAIN),
                 Phase::Running if deadline.is_some_and(|deadline| now >= deadline) => {
-                    timed_out = true;
+                    self.timed_out = true;
                     self.terminate(now)
                 }
                 Phase::Draining(until) if now >= until => {
-                    leftovers = descendants(self.shim.pid()).len();
+                    self.leftovers = tree::count(self.shim.pid());
                     self.terminate(now)
                 }
-                Phase::Terminating(until) if now >= until => {
-                    self.signal_tree(Signal::KILL);
-                    Phase::Sweeping(now + SWEEP)
+                Phase::Terminating(until) if now >= until => self.begin_sweep(),
+                Phase::Sweeping(until) if now >= until => return Err(self.lost()),
+                Phase::Sweeping(_) => {
+                    self.sweep();
+                    phase
                 }
-                Phase::Sweeping(until) if now >= until => return Err(SupervisorError::Lost),
-                Phase::Sweeping(until) => {
-                    self.signal_tree(Signal::KILL);
-                    Phase::Sweeping(until)
-                }
-                unchanged => unchanged,
+                unchanged => match watch.look(self.shim.pid(), &self.command.limits) {
+                    Some(hit) => {
+                        // What is being ended anyway is not named twice.
+                        self.limit = Some(hit).filter(|_| !self.timed_out && !self.cancelled);
+                        self.begin_sweep()
+                    }
+                    None => unchanged,
+                },
             };
         }
         self.read_status()?;
         let emptied = self.shim.wait()? || matches!(self.end, Some(End::NotStarted(_)));
-        let (true, Some(end)) = (emptied, self.end) else { return Err(SupervisorError::Lost) };
+        let (true, Some(end)) = (emptied, self.end) else { return Err(self.lost()) };
         // Everything that held the pipes is gone, so this ends at their end of file.
         self.shim.release_streams();
         self.outputs.read_to_end()?;
-        let [stdout, stderr, output] = self.outputs.finish();
-        let duration = self.started.elapsed();
-        Ok(Finished { end, timed_out, cancelled, leftovers, stdout, stderr, output, duration })
+        Ok(self.finish(end))
     }
 
-    fn wait(&self, cancel: Option<BorrowedFd<'_>>, until: Option<Instant>) -> io::Result<Ready> {
-        let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let timeout = timeout.map(|left| Timespec {
-            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
-        });
+    fn finish(self, end: End) -> Finished {
+        let Self { timed_out, cancelled, limit, leftovers, .. } = self;
+        let [stdout, stderr, output] = self.outputs.finish();
+        let duration = self.started.elapsed();
+        Finished { end, timed_out, cancelled, limit, leftovers, stdout, stderr, output, duration }
+    }
+
+    /// The tree cannot be proven empty, so the caller must end more than it. That we were stopping it, and why, stays known.
+    fn lost(self) -> SupervisorError {
+        let stopping = self.timed_out || self.cancelled || self.limit.is_some();
+        let stopped = stopping.then(|| self.finish(End::Signalled(libc::SIGKILL)));
+        SupervisorError::Lost(stopped.map(Box::new))
+    }
+
+    fn wait(&self, cancel: Option<BorrowedFd<'_>>, until: Instant) -> io::Result<Ready> {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout =
+            Timespec { tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
         let mut polled = vec![PollFd::new(&self.ended, PollFlags::IN), PollFd::new(&self.status, PollFlags::IN)];
         polled.extend(cancel.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
         polled.extend(self.outputs.open().map(|pipe| PollFd::from_borrowed_fd(pipe, PollFlags::IN)));
-        match rustix::event::poll(&mut polled, timeout.as_ref()) {
+        match rustix::event::poll(&mut polled, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -273,13 +334,19 @@ impl<'a> Supervision<'a> {
     }
 
     fn terminate(&self, now: Instant) -> Phase {
-        self.signal_tree(Signal::TERM);
+        tree::signal(self.shim.pid(), Signal::TERM);
         Phase::Terminating(now + self.command.limits.grace)
     }
 
-    fn signal_tree(&self, signal: Signal) {
-        for pid in descendants(self.shim.pid()) {
-            let _ = rustix::process::kill_process(pid, signal);
+    fn begin_sweep(&mut self) -> Phase {
+        self.sweep();
+        Phase::Sweeping(Instant::now() + SWEEP)
+    }
+
+    fn sweep(&mut self) {
+        match self.limit {
+            Some(LimitHit::Tasks(_) | LimitHit::Processes(_)) => self.freeze.pass(self.shim.pid()),
+            _ => drop(tree::signal(self.shim.pid(), Signal::KILL)),
         }
     }
 }
@@ -293,52 +360,30 @@ struct Ready {
 
 /// Kills everything below this process, which is the subreaper of all of it, until wait(2) says that nothing is left.
 pub(crate) fn sweep() {
+    let mut freeze = Freeze::default();
     loop {
-        for pid in descendants(rustix::process::getpid()) {
-            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        freeze.pass(rustix::process::getpid());
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                // Somebody's end; there may be more.
+                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+                Ok(None) => break,
+                Err(_) => return,
+            }
         }
-        match rustix::process::wait(WaitOptions::empty()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return,
-        }
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 /// Kills a child and everything below it, as far as it can be seen: for a child that does not do so itself any more.
 pub(crate) fn kill_tree(child: Pid) {
     for _ in 0..PASSES {
-        let found = descendants(child);
-        if found.is_empty() {
+        if tree::signal(child, Signal::KILL) == 0 {
             break;
-        }
-        for pid in found {
-            let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
     }
     let _ = rustix::process::kill_process(child, Signal::KILL);
     let _ = rustix::process::waitpid(Some(child), WaitOptions::empty());
-}
-
-/// Every process below `top`, by /proc/PID/task/TID/children (proc(5)).
-fn descendants(top: Pid) -> Vec<Pid> {
-    let mut found = Vec::new();
-    let mut open = vec![top];
-    while let Some(pid) = open.pop() {
-        let Ok(tasks) = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid())) else {
-            continue;
-        };
-        for task in tasks.flatten() {
-            let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            for child in children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
-                // A tree that grows while it is read must not hold us here.
-                if found.len() < 1 << 20 {
-                    found.push(child);
-                    open.push(child);
-                }
-            }
-        }
-    }
-    found
 }
 
 /// A copy above 2, so that arranging the child's streams overwrites none of the sources.

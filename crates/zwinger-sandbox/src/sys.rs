@@ -356,7 +356,10 @@ impl Exec {
             rustix::process::setsid()?;
         }
         for (resource, maximum) in &self.limits {
-            let limit = Rlimit { current: Some(*maximum), maximum: Some(*maximum) };
+            // Only a privileged process may raise a limit that the caller has set lower already (setrlimit(2)).
+            let own = rustix::process::getrlimit(*resource).maximum.unwrap_or(u64::MAX);
+            let maximum = Some(own.min(*maximum));
+            let limit = Rlimit { current: maximum, maximum };
             rustix::process::setrlimit(*resource, limit)?;
         }
         let mut answer = libc::ENOENT;

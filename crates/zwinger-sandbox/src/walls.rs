@@ -11,6 +11,7 @@ pub(crate) mod mounts;
 mod network;
 mod ruleset;
 mod seccomp;
+pub(crate) mod task_ids;
 
 use std::io;
 

@@ -131,6 +131,12 @@ pub(crate) struct Walls {
     /// Time limit of a command in seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: Option<u64>,
+    /// Memory of a command and all it starts, in MiB; also the size of each file that it writes
+    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(16..=1_048_576))]
+    memory: Option<u64>,
+    /// Processes that a command may have at once, threads not counted; raises the ceiling of 256 tasks to 8 a process
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    processes: Option<u32>,
 }
 
 #[derive(Args)]
@@ -185,6 +191,10 @@ impl Walls {
         }
         confinement.set_network(self.network());
         confinement.limits.time = self.timeout.map(Duration::from_secs).or(unless_asked);
+        confinement.limits.memory = self.memory.map(|mebibytes| mebibytes << 20);
+        if let Some(processes) = self.processes {
+            confinement.limits.set_processes(processes);
+        }
         Ok(confinement)
     }
 

@@ -89,7 +89,8 @@ fn tell(arguments: &Run, finished: &Finished, limit: &str) -> u8 {
     }
     if finished.timed_out {
         complain(&format_args!("stopped after {limit}"));
-        return 124;
+    } else if let Some(hit) = finished.limit {
+        complain(&format_args!("stopped: {hit}"));
     }
-    u8::try_from(finished.end.exit_code()).unwrap_or(BROKEN)
+    u8::try_from(finished.exit_code()).unwrap_or(BROKEN)
 }

@@ -50,11 +50,11 @@ fn serve(mut requests: File, responses: File) -> io::Result<()> {
             Request::Run { .. } if threads.len() >= MAX_COMMANDS => {
                 answers.send(id, Response::Refused(Refusal::Other(format!("{MAX_COMMANDS} commands already run"))));
             }
-            Request::Run { argv, time, grace, output } => {
-                let output = usize::try_from(output).unwrap_or(usize::MAX);
-                let limits = Limits { time: Some(time), grace, output, tasks: 0 };
-                threads.push(commands.start(id, argv, limits)?);
-            }
+            Request::Run { argv, limits } => match commands.start(id, argv, limits) {
+                Ok(thread) => threads.push(thread),
+                // Another command may have taken every task that there is.
+                Err(error) => answers.send(id, Response::Refused(Refusal::Other(error.to_string()))),
+            },
             Request::Cancel { id } => commands.running.cancel(id),
             Request::Settle { .. } => {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "greeted twice"));
@@ -138,7 +138,7 @@ impl Commands {
         lock(&self.running.0).insert(id, cancel);
         let (plan, answers, running) = (self.plan.clone(), self.answers.clone(), self.running.clone());
         let command = Command { argv, environment: plan.environment.clone(), limits, tasks: plan.tasks };
-        std::thread::Builder::new().name("command".into()).spawn(move || {
+        let started = std::thread::Builder::new().name("command".into()).spawn(move || {
             let directory = supervisor::open_directory(&plan.workspace);
             let result = directory.map_err(SupervisorError::from).and_then(|directory| {
                 supervisor::run(&command, directory.as_fd(), Streams::Capture, Some(cancelled.as_fd()))
@@ -150,9 +150,18 @@ impl Commands {
                     answers.send(id, Response::Refused(Refusal::Other(error.to_string())));
                 }
                 // Something escaped its supervisor: only the end of the whole namespace is sure to reach it.
-                Err(SupervisorError::Lost) => zwinger_sandbox::abandon(),
+                Err(SupervisorError::Lost(stopped)) => {
+                    if let Some(stopped) = stopped {
+                        answers.send(id, Response::EndedWith(stopped));
+                    }
+                    zwinger_sandbox::abandon()
+                }
             }
-        })
+        });
+        if started.is_err() {
+            lock(&self.running.0).remove(&id);
+        }
+        started
     }
 }
 

@@ -5,15 +5,14 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
-use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use zwinger_sandbox::supervisor::Finished;
-use zwinger_sandbox::{HostPath, Plan};
+use zwinger_sandbox::{HostPath, Limits, Plan};
 
 /// Changes with every change of these types.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Upper bound of one frame, bytes.
 pub const MAX_FRAME: usize = 32 << 20;
 /// Bytes of content that a read returns at most, and that a diff compares.
@@ -75,12 +74,8 @@ pub enum Request {
     Run {
         /// Program and arguments.
         argv: Vec<OsString>,
-        /// Wall time.
-        time: Duration,
-        /// Between SIGTERM and SIGKILL.
-        grace: Duration,
-        /// Bytes kept of each stream.
-        output: u64,
+        /// Its bounds.
+        limits: Limits,
     },
     /// Stops a running request.
     Cancel {
@@ -120,6 +115,8 @@ pub enum Response {
     Written,
     /// The command and all it started have ended.
     Finished(Box<Finished>),
+    /// The command was being stopped, and what it started can only be ended together with this executor, which ends now.
+    EndedWith(Box<Finished>),
     /// It was not done.
     Refused(Refusal),
 }

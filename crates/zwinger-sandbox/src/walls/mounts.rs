@@ -9,7 +9,7 @@ use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Sta
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags};
 
-use super::WallError;
+use super::{WallError, task_ids};
 use crate::host_path::HostPath;
 use crate::plan::{Bind, Mounts, PROC_HIDDEN, Piece, Plan};
 use crate::sys::{self, MountAttributes};
@@ -60,7 +60,7 @@ pub(crate) fn arrange(plan: &Plan, mounts: &Mounts, processes: Processes) -> Res
     make_covers().map_err(WallError::at("make the covers"))?;
     place(Path::new("/proc"), &proc).map_err(WallError::at("put /proc in place"))?;
     if processes == Processes::Own {
-        cover_proc(plan.root_caller)?;
+        cover_proc(plan)?;
     }
     for (pin, tree) in mounts.pins.iter().zip(pinned) {
         attach(&tree, &pin.path).map_err(WallError::at("pin a part of the workspace"))?;
@@ -111,10 +111,10 @@ pub(crate) fn renew(plan: &Plan) -> io::Result<()> {
 }
 
 /// A /proc of the calling process's namespace over the one that is there, for an executor in the tree of its keeper.
-pub(crate) fn fresh_proc(root_caller: bool) -> Result<(), WallError> {
+pub(crate) fn fresh_proc(plan: &Plan) -> Result<(), WallError> {
     let mount = || attach(&new_proc()?, Path::new("/proc"));
     mount().map_err(WallError::refusable("mount /proc"))?;
-    cover_proc(root_caller)
+    cover_proc(plan)
 }
 
 fn new_proc() -> io::Result<OwnedFd> {
@@ -125,12 +125,15 @@ fn new_proc() -> io::Result<OwnedFd> {
     Ok(rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
-fn cover_proc(root_caller: bool) -> Result<(), WallError> {
+fn cover_proc(plan: &Plan) -> Result<(), WallError> {
+    if let Some(tasks) = plan.task_ids {
+        task_ids::bound(tasks).map_err(WallError::at("bound the number of tasks"))?;
+    }
     for hidden in PROC_HIDDEN {
         hide(Path::new(hidden))?;
     }
     // To others these are read-only by their modes. Landlock holds them for both.
-    if root_caller {
+    if plan.root_caller {
         freeze_tree(Path::new("/proc/sys")).map_err(WallError::at("make /proc/sys read-only"))?;
     }
     Ok(())

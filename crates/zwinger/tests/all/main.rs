@@ -16,6 +16,7 @@ mod documents;
 mod found;
 mod gate;
 mod library;
+mod limits;
 mod process;
 mod quarantine;
 mod run;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use zwinger_core::executor::wire::{self, Envelope, Refusal, Request, Response};
 use zwinger_core::sandbox::supervisor::{End, Finished};
-use zwinger_core::sandbox::{Backend, Confinement, ExecutorLink, Session, Surroundings};
+use zwinger_core::sandbox::{Backend, Confinement, ExecutorLink, Limits, Session, Surroundings};
 
 use crate::scratch::{Scratch, ZWINGER, list, read_text};
 
@@ -67,8 +67,7 @@ impl Live {
 
 fn command(script: &str) -> Request {
     let argv = ["/bin/sh", "-c", script].map(std::ffi::OsString::from).into();
-    let (time, grace) = (Duration::from_secs(60), Duration::from_secs(2));
-    Request::Run { argv, time, grace, output: 1 << 16 }
+    Request::Run { argv, limits: Limits { time: Some(Duration::from_secs(60)), output: 1 << 16, ..Limits::default() } }
 }
 
 fn read(path: &str) -> Request {

@@ -150,18 +150,3 @@ fn i20_kills_everything_without_namespaces() {
     let ended = scratch.start(command).end();
     assert!(ended.text().ends_with("125\nours lives\n"), "{ended:?}");
 }
-
-#[test]
-fn m01_a_fork_bomb_is_bounded() {
-    let name = concat!(module_path!(), "::m01_a_fork_bomb_is_bounded");
-    let caller = if rustix::process::geteuid().is_root() { Caller::Ordinary } else { Caller::Plain };
-    if caller.unavailable().is_some() || !caller.has_namespaces() {
-        return skipped(name, "needs an ordinary user with user namespaces");
-    }
-    let scratch = Scratch::of(caller, crate::scratch::System::Own);
-    let tag = Tag::new();
-    let script = format!("for i in $(seq 400); do sleep {} & done; echo all", tag.0);
-    let ended = scratch.sh(&script);
-    assert!(ended.stderr.contains("fork") && !ended.text().contains("all"), "{ended:?}");
-    tag.assert_gone();
-}
