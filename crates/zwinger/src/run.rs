@@ -8,7 +8,7 @@ use zwinger_core::sandbox::supervisor::{End, Finished};
 use zwinger_core::sandbox::{Enforcement, Level, Output, run_once};
 
 use crate::args::Run;
-use crate::{BROKEN, answer, complain, create_file};
+use crate::{BROKEN, answer_json, complain, create_file};
 
 pub(crate) fn run(arguments: &Run) -> ExitCode {
     match attempt(arguments) {
@@ -37,7 +37,7 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
     let status = tell(arguments, &finished, &limit);
     let outcome = Outcome::of_command(finished, &limit, Walls { backend, enforcement: &enforcement });
     if arguments.json {
-        answer(&serde_json::to_string_pretty(&outcome)?)?;
+        answer_json(&outcome)?;
     }
     if let Some(mut report) = report {
         use std::io::Write;

@@ -10,7 +10,7 @@ use zwinger_core::{Call, OpenError, Options, Runtime};
 
 use crate::args::{SessionArguments, Tool, Walls};
 use crate::terminal;
-use crate::{BROKEN, answer, complain};
+use crate::{BROKEN, answer_json, complain};
 
 /// Bytes of JSON that are read from standard input.
 const MAX_INPUT: u64 = 16 << 20;
@@ -31,8 +31,7 @@ pub(crate) fn run(arguments: &Tool) -> ExitCode {
         }
     };
     let outcome = runtime.call(&Call::new(&arguments.name, value));
-    let told = serde_json::to_string_pretty(&outcome).map_err(anyhow::Error::from).and_then(|text| Ok(answer(&text)?));
-    if let Err(error) = told {
+    if let Err(error) = answer_json(&outcome) {
         complain(&error);
         return BROKEN.into();
     }

@@ -13,9 +13,12 @@ mod ask;
 #[macro_use]
 mod caller;
 mod documents;
+#[path = "../support/flood.rs"]
+mod flood;
 mod found;
 mod gate;
 mod library;
+mod output;
 mod process;
 mod run;
 mod scratch;
