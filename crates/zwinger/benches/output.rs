@@ -1,7 +1,7 @@
-//! 1 GB on each of stdout and stderr through every way to run a command: what is kept, what is counted, and the memory it took.
+//! 1 GB on each of stdout and stderr through every way to run a command: what is kept, what is counted, and the memory used.
 //!
-//! Run by `bench/output`, which builds the binary and names it. Arguments: MiB on each stream in writes of 1 MiB, and MiB in writes of
-//! one byte. Ends with 1 when something is wrong or a process had more in memory than it may.
+//! Run by `bench/output`, which builds the binary and names it. Arguments: MiB on each stream in writes of 1 MiB, and MiB in writes
+//! of one byte. Ends with 1 when something is wrong or a process had more in memory than it may.
 #![expect(
     clippy::disallowed_methods,
     clippy::unwrap_used,

@@ -20,6 +20,7 @@ mod gate;
 mod library;
 mod output;
 mod process;
+mod programs;
 mod run;
 mod scratch;
 #[path = "../support/scripted_model.rs"]

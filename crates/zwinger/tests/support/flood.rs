@@ -2,7 +2,8 @@
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
-    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
     reason = "a helper of tests and measurements looks at processes from outside"
 )]
 
@@ -20,7 +21,8 @@ pub(crate) const BLOCK: usize = 1 << 16;
 pub(crate) const PEAK: u64 = 32 * 1024;
 
 /// Writes blocks (first argument: their number) to both streams in turn, so many bytes (second argument) a write.
-pub(crate) const WRITER: &str = r#"($blocks, $size) = @ARGV; $fill = substr "abcdefghijklmnopqrstuvwxyz\n" x 2500, 0, 65536 - 10;
+pub(crate) const WRITER: &str = r#"($blocks, $size) = @ARGV;
+    $fill = substr "abcdefghijklmnopqrstuvwxyz\n" x 2500, 0, 65536 - 10;
     sub put { my ($to, $length) = (shift, length $_[0]);
         for (my $at = 0; $at < $length; ) { $at += syswrite($to, $_[0], $size, $at) || die } }
     $many = $size > 65536 ? $size / 65536 : 1;
@@ -55,8 +57,8 @@ pub(crate) struct Flood {
 }
 
 impl Flood {
-    /// Runs a command that ends with a result on its standard output, and looks at its memory all the while. The result is taken
-    /// slowly, so that the process that made it is still there to be looked at.
+    /// Runs a command that ends with a result on its standard output, and looks at its memory all the while. The result is
+    /// taken slowly, so that the process that made it is still there to be looked at.
     pub(crate) fn of(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut stdout = child.stdout.take().unwrap();
