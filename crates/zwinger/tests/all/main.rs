@@ -12,6 +12,7 @@
 mod ask;
 #[macro_use]
 mod caller;
+mod controls;
 mod documents;
 #[path = "../support/flood.rs"]
 mod flood;
