@@ -25,6 +25,7 @@ mod scan;
 mod session;
 pub mod supervisor;
 mod sys;
+mod temporary;
 mod walls;
 
 pub use backend::{Backend, BackendError, UnknownBackend};

@@ -18,6 +18,7 @@ mod documents;
 mod flood;
 mod found;
 mod gate;
+mod leaks;
 mod library;
 mod output;
 mod process;

@@ -18,7 +18,7 @@ fn is_here(scratch: &Scratch, test: &str, words: &[&str]) -> bool {
     if !found {
         skipped(
             &format!("{}::{test} {:?}", module_path!(), scratch.caller),
-            &format!("{} does not run here", words[0]),
+            &format!("{} does not run here", words.first().unwrap()),
         );
     }
     found

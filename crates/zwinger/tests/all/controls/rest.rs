@@ -34,6 +34,6 @@ fn time(scratch: &Scratch) {
 fn output(scratch: &Scratch) {
     let script = format!("yes x | head -c 4000; {DONE}; yes x | head -c 4000");
     let (walls, off) = (&["--json", "--output-limit", "2048"], Off::Options(&["--json", "--output-limit", "16384"]));
-    let shown = |ended: &Ended| ended.json()["stdout"].as_str().unwrap_or_default().contains("DONE");
+    let shown = |ended: &Ended| ended.json().get("stdout").unwrap().as_str().unwrap().contains("DONE");
     try_out(scratch, &Attack { script: &script, walls, off, succeeded: &shown });
 }
