@@ -15,9 +15,9 @@ use crate::enforcement::Enforcement;
 use crate::keeper::{receive, send};
 use crate::outputs::Outputs;
 use crate::plan::{Plan, Surroundings};
-use crate::session::TemporaryDirectory;
 use crate::supervisor::{self, Command, Finished, Streams, SupervisorError};
 use crate::sys::{self, Cloned};
+use crate::temporary::TemporaryDirectory;
 use crate::walls::{self, OwnIds, PrivateNetwork, Processes, WallError};
 use crate::watch::{Inside, Watch};
 

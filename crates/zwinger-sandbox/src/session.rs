@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -14,6 +14,7 @@ use crate::confinement::Confinement;
 use crate::enforcement::Enforcement;
 use crate::keeper::{self, Order, Report};
 use crate::plan::{Plan, Surroundings};
+use crate::temporary::TemporaryDirectory;
 use crate::walls;
 
 /// Why walls could not be opened; nothing ran.
@@ -185,27 +186,5 @@ fn raise(
                 ));
             }
         }
-    }
-}
-
-/// A directory of this session alone, removed with it.
-#[derive(Debug)]
-pub(crate) struct TemporaryDirectory(pub(crate) PathBuf);
-
-impl TemporaryDirectory {
-    pub(crate) fn create() -> io::Result<Self> {
-        use std::os::unix::fs::DirBuilderExt;
-        let mut random = [0_u8; 8];
-        rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())?;
-        let path = std::env::temp_dir().join(format!("zwinger-{:016x}", u64::from_ne_bytes(random)));
-        // mkdir(2) fails on whatever is already there, a link included.
-        std::fs::DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for TemporaryDirectory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -32,6 +32,9 @@ pub(crate) enum Command {
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) walls: Walls,
+    /// What the command may do to the workspace
+    #[arg(long, value_enum, default_value = "sandbox")]
+    pub(crate) mode: Mode,
     /// Keep the command's output and print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -110,9 +113,9 @@ pub(crate) struct Walls {
     /// The workspace [default: the current directory]
     #[arg(long, value_name = "DIR")]
     workdir: Option<PathBuf>,
-    /// What builds the walls: auto, landlock, none
-    #[arg(long, value_name = "NAME", default_value = "auto")]
-    pub(crate) backend: Backend,
+    /// What builds the walls: auto, landlock, none [default: auto]
+    #[arg(long, value_name = "NAME")]
+    backend: Option<Backend>,
     /// A file or directory that commands may read besides
     #[arg(long, value_name = "PATH")]
     read: Vec<PathBuf>,
@@ -157,6 +160,33 @@ enum Net {
     On,
 }
 
+/// Modes are walls.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// Read it: the workspace cannot be written
+    Plan,
+    /// Read and write it, and nothing else
+    Sandbox,
+    /// Anything: no walls
+    FullAccess,
+}
+
+impl Run {
+    /// What builds the walls of the mode.
+    pub(crate) fn backend(&self) -> Result<Backend, WallsError> {
+        match (self.mode, self.walls.backend) {
+            (Mode::FullAccess, None | Some(Backend::None)) => Ok(Backend::None),
+            (Mode::FullAccess, Some(Backend::Landlock)) => {
+                Err(WallsError::Mode("full-access has no walls; leave --backend out"))
+            }
+            (Mode::Plan, Some(Backend::None)) => {
+                Err(WallsError::Mode("plan is held by walls, and --backend none has none"))
+            }
+            (Mode::Plan | Mode::Sandbox, _) => Ok(self.walls.backend()),
+        }
+    }
+}
+
 /// Why the walls that were asked for make no sense.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WallsError {
@@ -164,6 +194,8 @@ pub(crate) enum WallsError {
     Workspace(#[from] WorkspaceError),
     #[error("the current directory cannot be found: {0}")]
     CurrentDirectory(std::io::Error),
+    #[error("mode {0}")]
+    Mode(&'static str),
     #[error("{0} {1}: {2}")]
     Grant(&'static str, PathBuf, std::io::Error),
 }
@@ -196,6 +228,11 @@ impl Walls {
             confinement.limits.set_processes(processes);
         }
         Ok(confinement)
+    }
+
+    /// What builds the walls.
+    pub(crate) fn backend(&self) -> Backend {
+        self.backend.unwrap_or(Backend::Landlock)
     }
 
     /// What the network is to be.

@@ -9,7 +9,7 @@ use zwinger_core::{escape, sandbox::Confinement};
 
 use crate::args::Doctor;
 use crate::model::probe;
-use crate::{BROKEN, answer, complain};
+use crate::{BROKEN, answer, answer_json, complain};
 
 /// What was found; `--json` prints it as it is.
 #[derive(Serialize)]
@@ -38,12 +38,12 @@ pub(crate) fn run(arguments: &Doctor) -> ExitCode {
             return BROKEN.into();
         }
     };
-    let findings = examine(&confinement, arguments.walls.backend);
-    let text = match arguments.json {
-        true => serde_json::to_string_pretty(&findings).map_err(anyhow::Error::from),
-        false => Ok(page(&findings, arguments.fix).trim_end().to_owned()),
+    let findings = examine(&confinement, arguments.walls.backend());
+    let told = match arguments.json {
+        true => answer_json(&findings),
+        false => answer(page(&findings, arguments.fix).trim_end()),
     };
-    if let Err(error) = text.and_then(|text| Ok(answer(&text)?)) {
+    if let Err(error) = told {
         complain(&error);
         return BROKEN.into();
     }

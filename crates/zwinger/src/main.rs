@@ -45,8 +45,20 @@ fn tell(line: &str) {
 
 /// The result, on standard output. A reader that has gone away has what it wanted.
 fn answer(text: &str) -> std::io::Result<()> {
-    let mut stdout = std::io::stdout();
-    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
+    to_stdout(|stdout| writeln!(stdout, "{text}"))
+}
+
+/// As [`answer`], as JSON and never as one text in memory: spelled out, a byte can take six.
+fn answer_json(value: &impl serde::Serialize) -> std::io::Result<()> {
+    to_stdout(|stdout| {
+        serde_json::to_writer_pretty(&mut *stdout, value)?;
+        writeln!(stdout)
+    })
+}
+
+fn to_stdout(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> std::io::Result<()> {
+    let mut stdout = std::io::BufWriter::new(std::io::stdout());
+    match write(&mut stdout).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         written => written,
     }

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use serde::Serialize;
 use serde_json::Value;
 use zwinger_core::custody::Custody;
 use zwinger_core::escape;
@@ -10,8 +11,8 @@ use zwinger_core::sandbox::supervisor::{End, Finished};
 use zwinger_core::sandbox::{Enforcement, Launch, Level, Output};
 use zwinger_core::session::State;
 
-use crate::args::Run;
-use crate::{BROKEN, answer, complain, create_file, custody};
+use crate::args::{Mode, Run};
+use crate::{BROKEN, answer_json, complain, create_file, custody};
 
 pub(crate) fn run(arguments: &Run) -> ExitCode {
     match attempt(arguments) {
@@ -24,15 +25,21 @@ pub(crate) fn run(arguments: &Run) -> ExitCode {
 }
 
 fn attempt(arguments: &Run) -> anyhow::Result<u8> {
-    // First of all, for it goes on while we go on.
-    let launch = Launch::begin(arguments.walls.backend, arguments.walls.network())?;
+    let backend = arguments.backend()?;
+    if arguments.mode == Mode::FullAccess {
+        complain(&"mode full-access: no walls, the command can do all that you can");
+    }
+    // Before all else, for it goes on while we go on.
+    let launch = Launch::begin(backend, arguments.walls.network())?;
     let mut confinement = arguments.walls.confinement(None)?;
+    if arguments.mode == Mode::Plan {
+        confinement.set_read_only();
+    }
     if let Some(limit) = arguments.output_limit {
         confinement.limits.output = usize::try_from(limit)?;
     }
     // Before anything runs, so that a report that cannot be written does not come after the fact.
     let report = arguments.report.as_deref().map(create_file).transpose()?;
-    let backend = arguments.walls.backend;
     let output = if arguments.json { Output::Capture } else { Output::Inherit };
     let state = State::default_path().and_then(|path| State::open(&path, &confinement));
     let (custody, around) = Custody::open(&confinement, state.as_ref());
@@ -48,24 +55,31 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
     }
     let status = tell(arguments, &finished, &limit);
     let outcome = Outcome::of_command(finished, &limit, Walls { backend, enforcement: &enforcement });
-    let mut fields = match arguments.json || report.is_some() {
-        true => serde_json::to_value(&outcome)?,
-        false => Value::Null,
-    };
-    if let Some(fields) = fields.as_object_mut() {
-        fields.insert("quarantined".into(), custody::fields(&settled));
-    }
+    let told = Told { outcome: &outcome, quarantined: custody::fields(&settled) };
     if arguments.json {
-        answer(&serde_json::to_string_pretty(&fields)?)?;
+        answer_json(&told)?;
     }
-    if let Some(mut report) = report {
-        use std::io::Write;
-        if let Some(fields) = fields.as_object_mut() {
-            fields.retain(|name, _| !["output", "stdout", "stderr"].contains(&name.as_str()));
-        }
-        writeln!(report, "{}", serde_json::to_string_pretty(&fields)?)?;
+    if let Some(report) = report {
+        write_report(report, &told)?;
     }
     Ok(status)
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Told<'a> {
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+    quarantined: Value,
+}
+
+fn write_report(mut file: std::fs::File, told: &Told<'_>) -> anyhow::Result<()> {
+    use std::io::Write;
+    let mut fields = serde_json::to_value(told)?;
+    if let Some(fields) = fields.as_object_mut() {
+        fields.retain(|name, _| !["output", "stdout", "stderr"].contains(&name.as_str()));
+    }
+    Ok(writeln!(file, "{}", serde_json::to_string_pretty(&fields)?)?)
 }
 
 /// A reason beside `full` is what walls of another form leave open, and nobody asked for that form.

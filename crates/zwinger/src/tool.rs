@@ -10,7 +10,7 @@ use zwinger_core::{Call, OpenError, Options, Runtime};
 
 use crate::args::{SessionArguments, Tool, Walls};
 use crate::terminal;
-use crate::{BROKEN, answer, complain, custody};
+use crate::{BROKEN, answer_json, complain, custody};
 
 /// Bytes of JSON that are read from standard input.
 const MAX_INPUT: u64 = 16 << 20;
@@ -32,8 +32,7 @@ pub(crate) fn run(arguments: &Tool) -> ExitCode {
     };
     let outcome = runtime.call(&Call::new(&arguments.name, value));
     custody::close(runtime);
-    let told = serde_json::to_string_pretty(&outcome).map_err(anyhow::Error::from).and_then(|text| Ok(answer(&text)?));
-    if let Err(error) = told {
+    if let Err(error) = answer_json(&outcome) {
         complain(&error);
         return BROKEN.into();
     }
@@ -64,7 +63,7 @@ pub(crate) fn open(walls: &Walls, session: &SessionArguments) -> anyhow::Result<
     let confinement = walls.session(session)?;
     let runtime = Runtime::open(Options {
         confinement,
-        backend: walls.backend,
+        backend: walls.backend(),
         approver: terminal::approver(session.approve),
         state: State::default_path().map_err(OpenError::from)?,
         program: "/proc/self/exe".into(),

@@ -12,12 +12,18 @@
 mod ask;
 #[macro_use]
 mod caller;
+mod controls;
 mod documents;
+#[path = "../support/flood.rs"]
+mod flood;
 mod found;
 mod gate;
+mod leaks;
 mod library;
 mod limits;
+mod output;
 mod process;
+mod programs;
 mod quarantine;
 mod run;
 mod scratch;

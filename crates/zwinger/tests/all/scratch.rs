@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Gid, Uid};
 use rustix::process::{Pid, Signal};
@@ -262,13 +262,18 @@ impl Running {
     }
 
     /// Waits for its end, which must come.
-    pub(crate) fn end(mut self) -> Ended {
+    pub(crate) fn end(self) -> Ended {
+        self.end_within(SOON)
+    }
+
+    /// As [`Running::end`], for what takes its time.
+    pub(crate) fn end_within(mut self, limit: Duration) -> Ended {
         let start = Instant::now();
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            assert!(start.elapsed() < SOON, "does not end; stderr so far: {}", read_text(&self.stderr));
+            assert!(start.elapsed() < limit, "does not end; stderr so far: {}", read_text(&self.stderr));
             process::pause();
         };
         Ended {
