@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::confinement::Confinement;
-use crate::host_path::HostPath;
+use crate::host_path::{HostPath, canonical};
 use crate::plan::{self, Plan, Surroundings};
 use crate::scan::Scan;
 use crate::walls::{self, task_ids};
@@ -134,7 +134,7 @@ impl Surroundings {
 
 /// An entry of PATH; a relative one would name a directory of the workspace.
 fn real_directory(path: PathBuf) -> Option<HostPath> {
-    path.is_absolute().then(|| path.canonicalize().ok()).flatten().map(HostPath::from)
+    path.is_absolute().then(|| canonical(&path).ok()).flatten().map(HostPath::from)
 }
 
 fn links(directory: &Path) -> Vec<(HostPath, HostPath)> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::host_path::HostPath;
+use crate::host_path::{HostPath, canonical};
 use crate::scan::Scan;
 
 /// Directories that are never a workspace: a mistake there would cost the machine.
@@ -156,7 +156,7 @@ impl Confinement {
     /// When `root` is missing, no directory, `/`, the home directory, a parent of it or a system directory.
     pub fn new(root: &Path, home: Option<&Path>) -> Result<Self, WorkspaceError> {
         let unusable = |error| WorkspaceError::Unusable(root.to_owned(), error);
-        let workspace = root.canonicalize().map_err(unusable)?;
+        let workspace = canonical(root).map_err(unusable)?;
         if !workspace.metadata().map_err(unusable)?.is_dir() {
             return Err(WorkspaceError::NotADirectory(workspace));
         }
@@ -164,8 +164,7 @@ impl Confinement {
             return Err(WorkspaceError::Refused(workspace, "a system directory"));
         }
         // A home that is a system directory is nobody's own, such as `HOME=/` of a service; /root is root's.
-        let own =
-            |home: PathBuf| home.canonicalize().ok().filter(|home| home == Path::new("/root") || !is_system(home));
+        let own = |home: PathBuf| canonical(&home).ok().filter(|home| home == Path::new("/root") || !is_system(home));
         let (home, own_home) = (home.map(Path::to_owned).and_then(own), home_of_user().and_then(own));
         if home.iter().chain(&own_home).any(|home| home.starts_with(&workspace)) {
             return Err(WorkspaceError::Refused(workspace, "it holds the home directory"));
@@ -316,7 +315,7 @@ impl Confinement {
 
 fn is_system(path: &Path) -> bool {
     // By their real places: /bin is often a link to /usr/bin.
-    let mut trees = SYSTEM_TREES.iter().filter_map(|tree| Path::new(tree).canonicalize().ok());
+    let mut trees = SYSTEM_TREES.iter().filter_map(|tree| canonical(Path::new(tree)).ok());
     SYSTEM_DIRECTORIES.iter().any(|system| path == Path::new(system)) || trees.any(|tree| path.starts_with(tree))
 }
 

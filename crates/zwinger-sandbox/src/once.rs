@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal};
+use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Backend, BackendError};
@@ -39,11 +40,7 @@ pub enum RunError {
 }
 
 /// What the child is to do. Its output, where that is captured, comes as the message's descriptors.
-#[derive(Debug, Serialize, Deserialize)]
-struct Order {
-    plan: Plan,
-    command: Command,
-}
+type Order = (Plan, Command);
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Report {
@@ -153,6 +150,7 @@ impl Child {
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(io::Error::from)?;
         let own_ids = OwnIds::read();
+        let processors = Processors::read();
         let flags = match namespaces {
             Namespaces::Own { .. } => walls::NAMESPACES | sys::NEW_PID,
             Namespaces::Hosts => 0,
@@ -160,10 +158,11 @@ impl Child {
         match sys::clone_process(flags) {
             Ok(Cloned::Child) => {
                 drop(ours);
-                sys::exit_now(inside(namespaces, own_ids, &theirs))
+                sys::exit_now(inside(namespaces, own_ids, processors, &theirs))
             }
             Ok(Cloned::Parent(pid)) => {
                 let child = Self { pid, socket: ours };
+                processors.leave_ours_to_us(pid);
                 match namespaces {
                     // Not waiting for the child: it looks at its ids when it has its order.
                     Namespaces::Own { .. } if own_ids.are_root() => match walls::map_all_ids(pid) {
@@ -194,7 +193,7 @@ impl Child {
         let limits = confinement.limits.clone();
         let command = Command { argv, environment: plan.environment.clone(), limits, tasks: plan.tasks };
         let mut watch = WatchedChild::of(plan, self.pid)?;
-        let order = Order { plan: plan.clone(), command };
+        let order = (plan, &command);
         let fds: Vec<_> = ends.iter().flatten().map(AsFd::as_fd).collect();
         match send(self.socket.as_fd(), &order, &fds) {
             // It has ended already, and said why.
@@ -216,6 +215,30 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         supervisor::kill_tree(self.pid);
+    }
+}
+
+/// The processors that this process may use.
+#[derive(Clone, Copy)]
+struct Processors(Option<CpuSet>);
+
+impl Processors {
+    fn read() -> Self {
+        Self(rustix::thread::sched_getaffinity(None).ok())
+    }
+
+    /// Keeps a new child off the processor that we run on, where the kernel would let it wait for us. Until it has its order.
+    fn leave_ours_to_us(self, child: Pid) {
+        if let Some(mut others) = self.0.filter(|all| all.count() > 1) {
+            others.unset(rustix::thread::sched_getcpu());
+            let _ = rustix::thread::sched_setaffinity(Some(child), &others);
+        }
+    }
+
+    fn take_back(self) {
+        if let Some(all) = self.0.filter(|all| all.count() > 1) {
+            let _ = rustix::thread::sched_setaffinity(None, &all);
+        }
     }
 }
 
@@ -322,12 +345,12 @@ fn wait(socket: &OwnedFd, outputs: &mut Outputs, watch: Option<&WatchedChild>) -
 }
 
 /// The child's side: walls, then the command, then the report. Returns our exit status.
-fn inside(namespaces: Namespaces, own_ids: OwnIds, socket: &OwnedFd) -> i32 {
-    let report = match begin(namespaces, own_ids).and_then(|begun| raise(begun, socket)) {
+fn inside(namespaces: Namespaces, own_ids: OwnIds, processors: Processors, socket: &OwnedFd) -> i32 {
+    let report = match begin(namespaces, own_ids).and_then(|begun| raise(begun, processors, socket)) {
         Err(error) => Report::Failed { not_permitted: error.not_permitted(), text: error.to_string() },
         // The host has given it up.
         Ok(None) => return 0,
-        Ok(Some(Order { plan, command })) => match run(&plan, &command, socket) {
+        Ok(Some((plan, command))) => match run(&plan, &command, socket) {
             Ok(finished) => Report::Finished(Box::new(finished)),
             Err(SupervisorError::Lost(stopped)) => {
                 if plan.mounts.is_none() {
@@ -365,10 +388,15 @@ fn begin(namespaces: Namespaces, own_ids: OwnIds) -> Result<Option<PrivateNetwor
     }
 }
 
-fn raise(network: Option<PrivateNetwork>, socket: &OwnedFd) -> Result<Option<Order>, WallError> {
+fn raise(
+    network: Option<PrivateNetwork>,
+    processors: Processors,
+    socket: &OwnedFd,
+) -> Result<Option<Order>, WallError> {
     let received = receive::<Order>(socket.as_fd()).map_err(WallError::at("take the order"))?;
     let Some((order, ends)) = received else { return Ok(None) };
-    let plan = &order.plan;
+    processors.take_back();
+    let (plan, _) = &order;
     if let [stdout, stderr] = ends.as_slice() {
         // The command inherits these two; nobody else holds them when it ends.
         rustix::stdio::dup2_stdout(stdout).map_err(WallError::at("connect the output"))?;

@@ -266,16 +266,20 @@ fn make_covers() -> io::Result<()> {
 
 /// Covers a path of the system, where it exists and the caller could open it.
 fn hide(path: &Path) -> Result<(), WallError> {
-    let closed = |access| rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS).is_err();
-    if closed(Access::READ_OK) && closed(Access::WRITE_OK) {
-        return Ok(());
-    }
-    let hidden = match path.canonicalize() {
-        Ok(path) => cover(&path),
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) => Ok(()),
-        Err(error) => Err(error),
+    let hidden = || -> io::Result<()> {
+        let entry = match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(entry) => entry,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let is_open =
+            |access| rustix::fs::accessat(&entry, c"", access, AtFlags::EACCESS | AtFlags::EMPTY_PATH).is_ok();
+        if is_open(Access::READ_OK) || is_open(Access::WRITE_OK) {
+            attach_to(&cover_for(&entry)?, &entry)?;
+        }
+        Ok(())
     };
-    hidden.map_err(WallError::at("hide a path"))
+    hidden().map_err(WallError::at("hide a path"))
 }
 
 /// What covers an entry.
