@@ -7,6 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::confinement::Confinement;
+use crate::enforcement::Held;
 use crate::host_path::{HostPath, canonical};
 use crate::plan::{self, Plan, Surroundings};
 use crate::scan::Scan;
@@ -27,7 +28,7 @@ pub enum Backend {
 pub enum BackendError {
     /// The kernel has no Landlock.
     #[error(
-        "landlock: this kernel has no Landlock (Linux 5.13 or newer with landlock in the lsm= list); \
+        "landlock: this kernel has no Landlock (Linux 6.2 or newer with landlock in the lsm= list); \
          --backend none runs without walls"
     )]
     NoLandlock,
@@ -44,6 +45,19 @@ pub enum BackendError {
         /// Why there are no namespaces.
         reason: String,
     },
+    /// A dimension would hold less than is required.
+    #[error(
+        "the walls that the policy asks for cannot be built here; nothing was run\n  \
+         landlock    {dimension} would be {}: {}\n  \
+         ways on     zwinger doctor --fix   |   --backend none (no walls, everything asks)",
+        .held.level, .held.reason
+    )]
+    NotMet {
+        /// Its name.
+        dimension: &'static str,
+        /// What there would be of it.
+        held: Held,
+    },
 }
 
 /// A name that is no backend.
@@ -52,22 +66,21 @@ pub enum BackendError {
 pub struct UnknownBackend(String);
 
 impl Backend {
-    /// Whether this machine can build it, before anything is tried.
+    /// The steps that raise these walls. Pure.
     ///
     /// # Errors
-    /// Why it cannot, and what would help.
-    pub fn probe(self, around: &Surroundings) -> Result<(), BackendError> {
+    /// When they would hold less than is required: why, and what would help.
+    pub fn plan(self, confinement: &Confinement, around: &Surroundings) -> Result<Plan, BackendError> {
         match self {
             Self::Landlock if around.landlock_abi == 0 => Err(BackendError::NoLandlock),
-            Self::Landlock | Self::None => Ok(()),
-        }
-    }
-
-    /// The steps that raise these walls. Pure.
-    pub fn plan(self, confinement: &Confinement, around: &Surroundings) -> Plan {
-        match self {
-            Self::Landlock => plan::landlock(confinement, around),
-            Self::None => plan::without_walls(confinement, around),
+            Self::Landlock => {
+                let plan = plan::landlock(confinement, around);
+                match plan.enforcement.shortfall(confinement) {
+                    Some((dimension, held)) => Err(BackendError::NotMet { dimension, held: held.clone() }),
+                    None => Ok(plan),
+                }
+            }
+            Self::None => Ok(plan::without_walls(confinement, around)),
         }
     }
 }
@@ -75,7 +88,7 @@ impl Backend {
 impl FromStr for Backend {
     type Err = UnknownBackend;
 
-    /// `auto` takes the first backend that holds files, network and system calls in full; so far that is landlock.
+    /// `auto` takes the first backend that holds what is required; so far that is landlock.
     fn from_str(name: &str) -> Result<Self, UnknownBackend> {
         match name {
             "auto" | "landlock" => Ok(Self::Landlock),
@@ -165,9 +178,34 @@ mod tests {
         let around = Surroundings { landlock_abi: 0, ..Surroundings::of(&confinement) };
         // No backend stands in for it, least of all none.
         for name in ["auto", "landlock"] {
-            let refused = name.parse::<Backend>().unwrap().probe(&around);
+            let refused = name.parse::<Backend>().unwrap().plan(&confinement, &around);
             assert!(matches!(refused, Err(BackendError::NoLandlock)), "{name}");
         }
-        assert!(Backend::None.probe(&around).is_ok());
+        assert!(Backend::None.plan(&confinement, &around).is_ok());
+    }
+
+    #[test]
+    fn walls_that_hold_less_than_is_required_are_none() {
+        let workspace = tempfile::tempdir().unwrap();
+        let mut confinement = Confinement::new(workspace.path(), None).unwrap();
+        let around = Surroundings::of(&confinement);
+        let lacks = |confinement: &Confinement, around: &Surroundings| match Backend::Landlock.plan(confinement, around)
+        {
+            Err(BackendError::NotMet { dimension, .. }) => Some(dimension),
+            other => other.map(|_| None).unwrap(),
+        };
+        assert_eq!(lacks(&confinement, &Surroundings { landlock_abi: 2, ..around.clone() }), Some("files"));
+        let bare = Surroundings {
+            landlock_abi: 7,
+            no_namespaces: Some("none here".into()),
+            no_quarantine: Some("nowhere".into()),
+            ..around.clone()
+        };
+        assert_eq!(lacks(&confinement, &bare), Some("metadata"));
+        assert_eq!(lacks(&confinement, &Surroundings { no_quarantine: None, ..bare }), None);
+        // What the person asks for is no shortfall.
+        confinement.set_network(crate::Network::On);
+        confinement.allow(crate::Exceptions { ptrace: true, user_namespaces: true });
+        assert_eq!(lacks(&confinement, &Surroundings { landlock_abi: 7, ..around }), None);
     }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::confinement::{Confinement, Exceptions, Network};
+
 /// How much of a dimension the kernel holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -14,6 +16,16 @@ pub enum Level {
     Partial,
     /// All that the promise of the dimension says.
     Full,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Partial => "partial",
+            Self::Full => "full",
+        })
+    }
 }
 
 /// One dimension's level and, unless it is full, why.
@@ -76,6 +88,19 @@ impl Enforcement {
         }
     }
 
+    /// The first dimension that holds less than is required of walls, other than by the confinement's own terms: files, network
+    /// and system calls in full; processes, metadata, a memory limit and the hiding of what is hidden at least in part.
+    pub(crate) fn shortfall(&self, confinement: &Confinement) -> Option<(&'static str, &Held)> {
+        let is_required = |name| match name {
+            "network" if confinement.network() == Network::On => Level::None,
+            "syscalls" if confinement.allow != Exceptions::default() => Level::None,
+            "memory" if confinement.limits.memory.is_none() => Level::None,
+            "files" | "network" | "syscalls" => Level::Full,
+            _ => Level::Partial,
+        };
+        self.dimensions().into_iter().find(|(name, held)| held.level < is_required(*name))
+    }
+
     /// The dimensions with their names, in the fixed order of every listing.
     pub fn dimensions(&self) -> [(&'static str, &Held); 7] {
         [
@@ -94,12 +119,7 @@ impl fmt::Display for Enforcement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, (name, held)) in self.dimensions().into_iter().enumerate() {
             let separator = if index == 0 { "" } else { " · " };
-            let level = match held.level {
-                Level::None => "none",
-                Level::Partial => "partial",
-                Level::Full => "full",
-            };
-            write!(f, "{separator}{name} {level}")?;
+            write!(f, "{separator}{name} {}", held.level)?;
         }
         Ok(())
     }

@@ -98,8 +98,7 @@ impl Launch {
         argv: Vec<std::ffi::OsString>,
         output: Output,
     ) -> Result<(Finished, Enforcement), RunError> {
-        self.backend.probe(around)?;
-        let plan = self.backend.plan(confinement, around);
+        let plan = self.backend.plan(confinement, around)?;
         let attempt = match self.child {
             Ok(child) => child.run(&plan, confinement, argv.clone(), output)?,
             Err(reason) => Attempt::NotPermitted(reason),
@@ -110,7 +109,7 @@ impl Launch {
             Attempt::NotPermitted(text) => return Err(RunError::Walls(text)),
         };
         let temporary = TemporaryDirectory::create()?;
-        let plan = self.backend.plan(confinement, &around.without_namespaces(reason, confinement, &temporary.0)?);
+        let plan = self.backend.plan(confinement, &around.without_namespaces(reason, confinement, &temporary.0)?)?;
         let attempt = match Child::start(Namespaces::Hosts)? {
             Ok(child) => child.run(&plan, confinement, argv, output)?,
             Err(reason) => Attempt::NotPermitted(reason),

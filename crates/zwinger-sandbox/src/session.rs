@@ -71,8 +71,7 @@ impl Session {
         around: &Surroundings,
         held: Option<BorrowedFd<'_>>,
     ) -> Result<Self, SessionError> {
-        backend.probe(around)?;
-        let plan = backend.plan(confinement, around);
+        let plan = backend.plan(confinement, around)?;
         let reason = match start_keeper(program, &plan, held)? {
             Raised::Yes(child, socket) => {
                 return Ok(Self { plan, keeper: Some((child, socket)), _temporary: None });
@@ -80,7 +79,7 @@ impl Session {
             Raised::NotPermitted(reason) => reason,
         };
         let temporary = TemporaryDirectory::create()?;
-        let plan = backend.plan(confinement, &around.without_namespaces(reason, confinement, &temporary.0)?);
+        let plan = backend.plan(confinement, &around.without_namespaces(reason, confinement, &temporary.0)?)?;
         match start_keeper(program, &plan, held)? {
             Raised::Yes(child, socket) => Ok(Self { plan, keeper: Some((child, socket)), _temporary: Some(temporary) }),
             Raised::NotPermitted(text) => Err(SessionError::Walls(text)),

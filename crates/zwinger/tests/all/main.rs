@@ -25,6 +25,7 @@ mod output;
 mod process;
 mod programs;
 mod quarantine;
+mod replaced;
 mod run;
 mod scratch;
 #[path = "../support/scripted_model.rs"]

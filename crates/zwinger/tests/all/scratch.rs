@@ -344,6 +344,10 @@ pub(crate) fn make_dir(path: impl AsRef<Path>) {
     fs::create_dir(path).unwrap();
 }
 
+pub(crate) fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) {
+    std::fs::rename(from, to).unwrap();
+}
+
 pub(crate) fn remove(path: impl AsRef<Path>) {
     fs::remove_file(path).unwrap();
 }

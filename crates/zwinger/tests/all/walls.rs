@@ -11,7 +11,7 @@ use zwinger_core::executor::wire::{self, Envelope, Refusal, Request, Response};
 use zwinger_core::sandbox::supervisor::{End, Finished};
 use zwinger_core::sandbox::{Backend, Confinement, ExecutorLink, Limits, Session, Surroundings};
 
-use crate::scratch::{Scratch, ZWINGER, list, read_text};
+use crate::scratch::{self, Scratch, ZWINGER, list, read_text};
 
 const BACKENDS: [Backend; 2] = [Backend::Landlock, Backend::None];
 
@@ -76,6 +76,27 @@ fn read(path: &str) -> Request {
 
 fn write(path: &str) -> Request {
     Request::Write { path: path.into(), content: b"x".to_vec(), base: None }
+}
+
+#[test]
+fn g13_the_keeper_hides_again_what_the_host_replaces() {
+    let scratch = Scratch::new();
+    if !scratch.caller.has_namespaces() {
+        return crate::caller::skipped(
+            "walls::g13_the_keeper_hides_again_what_the_host_replaces",
+            "no user namespaces",
+        );
+    }
+    scratch::write(scratch.work.join(".env"), "old");
+    let mut live = Live::open(&scratch, Backend::Landlock);
+    assert_ne!(live.run("cat .env").end, End::Exited(0));
+    scratch::write(scratch.work.join("new"), "new");
+    scratch::rename(scratch.work.join("new"), scratch.work.join(".env"));
+    // The cover comes a moment after the file.
+    let finished =
+        live.run("i=0; while cat .env && [ $i -lt 1000 ]; do sleep 0.01; i=$((i + 1)); done; [ $i -lt 1000 ]");
+    assert_eq!(finished.end, End::Exited(0));
+    assert_ne!(live.run("cat .env").end, End::Exited(0));
 }
 
 /// Everything that a file request can name a way out with, refused whatever the library in front would have said.
