@@ -80,8 +80,7 @@ fn examine(confinement: &Confinement, backend: Backend) -> Findings {
 fn remedies(error: Option<&SessionError>, enforcement: Option<&Enforcement>, landlock_abi: u32) -> Vec<String> {
     let mut remedies = Vec::new();
     if landlock_abi == 0 {
-        remedies
-            .push("Landlock: Linux 6.2 or newer, with landlock in the lsm= list of the kernel command line".into());
+        remedies.push("Landlock: Linux 6.2 or newer, with landlock in the lsm= list of the kernel command line".into());
     }
     let exposed = matches!(error, Some(SessionError::Backend(BackendError::SecretsExposed { .. })));
     let reasons = enforcement.map(|held| held.processes.reason.clone()).unwrap_or_default();

@@ -89,14 +89,16 @@ fn g13_the_keeper_hides_again_what_the_host_replaces() {
     }
     scratch::write(scratch.work.join(".env"), "old");
     let mut live = Live::open(&scratch, Backend::Landlock);
-    assert_ne!(live.run("cat .env").end, End::Exited(0));
+    // Root may open what covers it; there is nothing in it.
+    assert_ne!(live.run("grep . .env").end, End::Exited(0));
     scratch::write(scratch.work.join("new"), "new");
     scratch::rename(scratch.work.join("new"), scratch.work.join(".env"));
     // The cover comes a moment after the file.
     let finished =
-        live.run("i=0; while cat .env && [ $i -lt 1000 ]; do sleep 0.01; i=$((i + 1)); done; [ $i -lt 1000 ]");
+        live.run("i=0; while grep . .env && [ $i -lt 1000 ]; do sleep 0.01; i=$((i + 1)); done; [ $i -lt 1000 ]");
     assert_eq!(finished.end, End::Exited(0));
-    assert_ne!(live.run("cat .env").end, End::Exited(0));
+    // Root may open what covers it; there is nothing in it.
+    assert_ne!(live.run("grep . .env").end, End::Exited(0));
 }
 
 /// Everything that a file request can name a way out with, refused whatever the library in front would have said.
