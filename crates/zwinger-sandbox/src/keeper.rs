@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::plan::Plan;
 use crate::supervisor;
 use crate::sys::{self, Cloned};
-use crate::walls::{self, OwnIds, PrivateNetwork, Processes, WallError, mounts};
+use crate::walls::{self, OwnIds, PrivateNetwork, Processes, Tree, WallError, mounts};
 use crate::watch::Watch;
 
 /// What the host orders.
@@ -186,7 +186,8 @@ impl Keeper {
                 own_ids.map()?;
             }
             let network = self.plan.private_network.then(PrivateNetwork::begin).transpose()?;
-            walls::arrange(&self.plan, mounts, Processes::Hosts, network)?;
+            Tree::begin(Processes::Hosts)?.complete(&self.plan, mounts)?;
+            network.map_or(Ok(()), PrivateNetwork::enter)?;
         }
         rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
             .map_err(WallError::at("set not dumpable"))?;

@@ -19,7 +19,7 @@ use crate::plan::{Plan, Surroundings};
 use crate::supervisor::{self, Command, Finished, Streams, SupervisorError};
 use crate::sys::{self, Cloned};
 use crate::temporary::TemporaryDirectory;
-use crate::walls::{self, OwnIds, PrivateNetwork, Processes, WallError};
+use crate::walls::{self, OwnIds, PrivateNetwork, Processes, Tree, WallError};
 use crate::watch::{Inside, Watch};
 
 /// Why a command has no exit status of its own.
@@ -40,7 +40,20 @@ pub enum RunError {
 }
 
 /// What the child is to do. Its output, where that is captured, comes as the message's descriptors.
-type Order = (Plan, Command);
+#[derive(Debug, Serialize, Deserialize)]
+enum Order {
+    /// The ids are mapped (root callers map them from outside).
+    Mapped,
+    Run(Box<(Plan, Command)>),
+}
+
+/// [`Order::Run`], of what is elsewhere.
+#[derive(Serialize)]
+enum OrderOf<'a> {
+    #[expect(dead_code, reason = "the order of the variants is the format")]
+    Mapped,
+    Run((&'a Plan, &'a Command)),
+}
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Report {
@@ -165,7 +178,9 @@ impl Child {
                 match namespaces {
                     // Not waiting for the child: it looks at its ids when it has its order.
                     Namespaces::Own { .. } if own_ids.are_root() => match walls::map_all_ids(pid) {
-                        Ok(()) => Ok(Ok(child)),
+                        Ok(()) => {
+                            send(child.socket.as_fd(), &Order::Mapped, &[]).map(|()| Ok(child)).map_err(RunError::Io)
+                        }
                         Err(error) => refused(error),
                     },
                     _ => Ok(Ok(child)),
@@ -192,7 +207,7 @@ impl Child {
         let limits = confinement.limits.clone();
         let command = Command { argv, environment: plan.environment.clone(), limits, tasks: plan.tasks };
         let mut watch = WatchedChild::of(plan, self.pid)?;
-        let order = (plan, &command);
+        let order = OrderOf::Run((plan, &command));
         let fds: Vec<_> = ends.iter().flatten().map(AsFd::as_fd).collect();
         match send(self.socket.as_fd(), &order, &fds) {
             // It has ended already, and said why.
@@ -345,7 +360,7 @@ fn wait(socket: &OwnedFd, outputs: &mut Outputs, watch: Option<&WatchedChild>) -
 
 /// The child's side: walls, then the command, then the report. Returns our exit status.
 fn inside(namespaces: Namespaces, own_ids: OwnIds, processors: Processors, socket: &OwnedFd) -> i32 {
-    let report = match begin(namespaces, own_ids).and_then(|begun| raise(begun, processors, socket)) {
+    let report = match begin(namespaces, own_ids, socket).and_then(|begun| raise(begun, processors, socket)) {
         Err(error) => Report::Failed { not_permitted: error.not_permitted(), text: error.to_string() },
         // The host has given it up.
         Ok(None) => return 0,
@@ -363,8 +378,14 @@ fn inside(namespaces: Namespaces, own_ids: OwnIds, processors: Processors, socke
     i32::from(send(socket.as_fd(), &report, &[]).is_err())
 }
 
+/// Walls as far as they need no order.
+struct Begun {
+    tree: Option<Tree>,
+    network: Option<PrivateNetwork>,
+}
+
 /// What needs no order.
-fn begin(namespaces: Namespaces, own_ids: OwnIds) -> Result<Option<PrivateNetwork>, WallError> {
+fn begin(namespaces: Namespaces, own_ids: OwnIds, socket: &OwnedFd) -> Result<Begun, WallError> {
     match namespaces {
         // Without a process namespace our end would not be the command's: then the socket tells us of the host's.
         Namespaces::Own { .. } => rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
@@ -378,33 +399,38 @@ fn begin(namespaces: Namespaces, own_ids: OwnIds) -> Result<Option<PrivateNetwor
     match namespaces {
         Namespaces::Own { network } => {
             let network = network.then(PrivateNetwork::begin).transpose()?;
-            if !own_ids.are_root() {
-                own_ids.map()?;
+            match own_ids.are_root() {
+                true => wait_for_maps(socket).map_err(WallError::at("map the ids"))?,
+                false => own_ids.map()?,
             }
-            Ok(network)
+            Ok(Begun { tree: Some(Tree::begin(Processes::Own)?), network })
         }
-        Namespaces::Hosts => Ok(None),
+        Namespaces::Hosts => Ok(Begun { tree: None, network: None }),
     }
 }
 
-fn raise(
-    network: Option<PrivateNetwork>,
-    processors: Processors,
-    socket: &OwnedFd,
-) -> Result<Option<Order>, WallError> {
+fn wait_for_maps(socket: &OwnedFd) -> io::Result<()> {
+    match receive::<Order>(socket.as_fd())? {
+        Some((Order::Mapped, _)) => Ok(()),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+fn raise(begun: Begun, processors: Processors, socket: &OwnedFd) -> Result<Option<(Plan, Command)>, WallError> {
     let received = receive::<Order>(socket.as_fd()).map_err(WallError::at("take the order"))?;
-    let Some((order, ends)) = received else { return Ok(None) };
+    let Some((Order::Run(order), ends)) = received else { return Ok(None) };
     processors.take_back();
-    let (plan, _) = &order;
+    let (plan, _) = &*order;
     if let [stdout, stderr] = ends.as_slice() {
         // The command inherits these two; nobody else holds them when it ends.
         rustix::stdio::dup2_stdout(stdout).map_err(WallError::at("connect the output"))?;
         rustix::stdio::dup2_stderr(stderr).map_err(WallError::at("connect the output"))?;
     }
     drop(ends);
-    if let Some(mounts) = &plan.mounts {
-        walls::arrange(plan, mounts, Processes::Own, network)?;
+    if let (Some(tree), Some(mounts)) = (begun.tree, &plan.mounts) {
+        tree.complete(plan, mounts)?;
     }
+    begun.network.map_or(Ok(()), PrivateNetwork::enter)?;
     rustix::process::chdir(&*plan.workspace).map_err(WallError::at("enter the workspace"))?;
     if let Some(seal) = &plan.seal {
         walls::drop_capabilities(plan)?;
@@ -413,7 +439,7 @@ fn raise(
     if Watch::is_needed(plan) {
         send(socket.as_fd(), &Report::Raised, &[]).map_err(WallError::at("tell that the walls stand"))?;
     }
-    Ok(Some(order))
+    Ok(Some(*order))
 }
 
 /// A directory as a stream would be a way around the mounts: what is opened beneath it is beneath the host's own.

@@ -13,7 +13,7 @@ use crate::scan::Scan;
 use crate::supervisor::behind;
 
 /// Programs and their libraries and settings, readable wherever they exist.
-const SYSTEM: [&str; 11] =
+pub(crate) const SYSTEM: [&str; 11] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix/store", "/proc"];
 
 /// What of the home directory stays visible: toolchains, and the settings of git so that commits work.
@@ -24,7 +24,7 @@ const HOME_VISIBLE: [&str; 8] =
 const HOME_HIDDEN: [&str; 3] = [".cargo/credentials", ".cargo/credentials.toml", ".config/git/credentials"];
 
 /// Secrets of the system that a caller with rights over it could otherwise read, and kernel files that tell or do too much.
-const SYSTEM_HIDDEN: [&str; 11] = [
+pub(crate) const SYSTEM_HIDDEN: [&str; 11] = [
     "/etc/shadow",
     "/etc/shadow-",
     "/etc/gshadow",
@@ -37,6 +37,9 @@ const SYSTEM_HIDDEN: [&str; 11] = [
     "/etc/krb5.keytab",
     "/etc/security/opasswd",
 ];
+
+/// Programs look there for how many processors there are.
+pub(crate) const PROCESSORS: &str = "/sys/devices/system/cpu";
 
 /// Directories at the top of the tree that are never the host's, but for parts that are named.
 const APART: [&str; 5] = ["/tmp", "/run", "/sys", "/dev", "/proc"];
@@ -55,7 +58,8 @@ pub(crate) const PROC_HIDDEN: [&str; 9] = [
 ];
 
 /// Devices that programs expect; nothing else of /dev is there.
-const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+pub(crate) const DEVICES: [&str; 6] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
 /// A part of the host that is kept at its own path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,20 +77,10 @@ pub enum Piece {
     Host(Bind),
     /// An empty directory, in memory.
     Empty(HostPath),
-    /// A directory for temporary files: in memory, writable by all (mode 1777).
-    Temporary(HostPath),
 }
 
-impl Piece {
-    fn path(&self) -> &Path {
-        match self {
-            Self::Host(bind) => &bind.path,
-            Self::Empty(path) | Self::Temporary(path) => path,
-        }
-    }
-}
-
-/// The tree inside. Its root is an empty file system in memory, so that nothing of the host is there but what is named.
+/// The tree inside, besides what every tree has: the system directories, devices, /proc, and directories for temporary files. Its root
+/// is an empty file system in memory, so that nothing else of the host is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mounts {
     /// Links at the top of the tree, such as `/bin`, with what they lead to.
@@ -312,17 +306,10 @@ fn holds(dir: &Path, inner: Option<&Path>) -> bool {
 fn mounts(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPath]) -> Mounts {
     let read_only = |path: &HostPath| Bind { path: path.clone(), writable: false };
     let read_write = |path: &HostPath| Bind { path: path.clone(), writable: true };
-    let is_link = |path: &str| around.top_links.iter().any(|(link, _)| **link == *Path::new(path));
-    let system = SYSTEM.iter().filter(|path| **path != "/proc" && !is_link(path)).map(|path| HostPath::from(*path));
-    let mut pieces: Vec<Piece> = system.map(|path| Piece::Host(read_only(&path))).collect();
-    let mut empty = vec![Piece::Empty("/run".into()), Piece::Empty("/sys".into()), Piece::Empty("/dev".into())];
-    empty.extend(["/tmp", "/var/tmp"].map(|path| Piece::Temporary(path.into())));
-    empty.extend(confinement.home().map(|home| Piece::Empty(home.into())));
     // What is granted as a whole needs no cover.
-    empty.retain(|piece| !confinement.granted().any(|granted| granted == piece.path()));
-    pieces.extend(empty);
-    let mut binds: Vec<Bind> = DEVICES.iter().map(|device| read_write(&(*device).into())).collect();
-    binds.push(read_only(&"/sys/devices/system/cpu".into()));
+    let home = confinement.home().filter(|home| !confinement.granted().any(|granted| granted == *home));
+    let mut pieces: Vec<Piece> = home.map(|home| Piece::Empty(home.into())).into_iter().collect();
+    let mut binds = Vec::new();
     if confinement.network() == Network::On {
         // /etc/resolv.conf is often a link into /run.
         binds.push(read_only(&"/run/systemd/resolve".into()));
@@ -342,8 +329,10 @@ fn mounts(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPa
     binds.push(Bind { path: confinement.workspace().into(), writable: !confinement.read_only });
     pieces.extend(binds.into_iter().map(Piece::Host));
     let pins = around.scan.pinned.iter().map(read_write).chain(around.scan.protected.iter().map(read_only));
-    let hidden = SYSTEM_HIDDEN.iter().map(|path| HostPath::from(*path));
-    let hidden = hidden.chain(credentials(confinement).map(HostPath::from)).collect();
+    // Those of the system are covered already, but a grant that holds one has come over its cover.
+    let system = SYSTEM_HIDDEN.iter().map(PathBuf::from);
+    let uncovered = system.filter(|hidden| confinement.granted().any(|granted| hidden.starts_with(granted)));
+    let hidden = uncovered.chain(credentials(confinement)).map(HostPath::from).collect();
     // A workspace that cannot be written holds them already.
     Mounts { links: around.top_links.clone(), pieces, pins: pins.filter(|_| !confinement.read_only).collect(), hidden }
 }
@@ -355,7 +344,7 @@ fn rules(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPat
         true => SYSTEM.iter().map(|path| read((*path).into())).collect(),
         false => around.readable.iter().cloned().map(read).collect(),
     };
-    rules.push(read("/sys/devices/system/cpu".into()));
+    rules.push(read(PROCESSORS.into()));
     if confinement.network() == Network::On {
         rules.push(read("/run/systemd/resolve".into()));
     }

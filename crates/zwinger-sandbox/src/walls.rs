@@ -1,7 +1,7 @@
 //! The child's side: raises the walls around the calling process, in the order that the kernel demands.
 //!
 //! 1. namespaces and id maps ([`OwnIds::map`], [`map_all_ids`])
-//! 2. mounts ([`mounts::arrange`]), and /proc of the new pid namespace last ([`mounts::fresh_proc`])
+//! 2. mounts ([`Tree`]), and the network namespace, which takes longest to make ([`PrivateNetwork`])
 //! 3. capabilities ([`drop_capabilities`])
 //! 4. Landlock, after all mounting: a landlocked task may not mount, whatever its capabilities
 //! 5. seccomp, which forbids all of the above
@@ -12,16 +12,17 @@ mod network;
 mod ruleset;
 mod seccomp;
 pub(crate) mod task_ids;
+mod tree;
 
 use std::io;
 
 use rustix::process::DumpableBehavior;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use crate::plan::{Mounts, Plan, Rule, Seal};
+use crate::plan::{Plan, Rule, Seal};
 use crate::sys;
-pub(crate) use mounts::Processes;
 pub(crate) use network::PrivateNetwork;
+pub(crate) use tree::{Processes, Tree};
 
 /// A step of the walls that failed. Always an end: nothing runs behind half a wall.
 #[derive(Debug, thiserror::Error)]
@@ -95,21 +96,6 @@ pub(crate) fn map_all_ids(process: rustix::process::Pid) -> Result<(), WallError
         std::fs::write(format!("{base}/{file}"), "0 0 4294967295").map_err(WallError::refusable("map all ids"))?;
     }
     Ok(())
-}
-
-/// Arranges everything in the new namespaces once the ids are mapped. The network is entered last: it takes longest to make.
-pub(crate) fn arrange(
-    plan: &Plan,
-    mounts: &Mounts,
-    processes: Processes,
-    network: Option<PrivateNetwork>,
-) -> Result<(), WallError> {
-    rustix::system::sethostname(b"zwinger").map_err(WallError::at("set the host name"))?;
-    mounts::arrange(plan, mounts, processes)?;
-    match network {
-        Some(network) => network.enter().map_err(WallError::at("enter the network namespace")),
-        None => Ok(()),
-    }
 }
 
 /// Drops every capability. For a root caller those over files of other owners stay, in a namespace that owns nothing else.

@@ -2,7 +2,6 @@
 //!
 //! Making one takes the kernel as long as all the mounts together, so it is made by a process beside us meanwhile.
 
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
@@ -22,9 +21,11 @@ impl PrivateNetwork {
     }
 
     /// Waits until it is made and moves this process into it.
-    pub(super) fn enter(self) -> io::Result<()> {
-        let namespace = self.0.wait()?;
-        Ok(rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
+    pub(crate) fn enter(self) -> Result<(), WallError> {
+        let entered = self.0.wait().and_then(|namespace| {
+            Ok(rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
+        });
+        entered.map_err(WallError::at("enter the network namespace"))
     }
 }
 
