@@ -68,7 +68,8 @@ pub struct CommandOutcome {
     pub duration_ms: u64,
     /// Whether the time limit ended it.
     pub timed_out: bool,
-    /// The limit other than time that it was stopped at, and the option that changes it.
+    /// The limit other than time that it was stopped at or that something in it was refused at (`reached …`), and the option
+    /// that changes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
     /// Processes that it left running and that were stopped.
@@ -110,6 +111,7 @@ impl Outcome {
         let text = |captured: &Captured| String::from_utf8_lossy(&captured.joined()).into_owned();
         let exit_code = finished.exit_code();
         let hit = finished.limit.map(|limit| limit.to_string());
+        let reached = finished.reached.map(|limit| format!("reached {limit}"));
         let error = if finished.timed_out {
             Some(format!("Error: stopped after {limit}."))
         } else if let Some(hit) = &hit {
@@ -132,7 +134,7 @@ impl Outcome {
                 stderr: text(&finished.stderr),
                 duration_ms: u64::try_from(finished.duration.as_millis()).unwrap_or(u64::MAX),
                 timed_out: finished.timed_out,
-                limit: hit,
+                limit: hit.or(reached),
                 leftovers: finished.leftovers,
                 truncated: (dropped > 0).then_some(Truncated { kept: finished.output.kept() as u64, dropped }),
                 backend: walls.backend,
@@ -153,6 +155,10 @@ impl Outcome {
             let _ = write!(text, "[exit {} · {seconds:.1} s · {}]", command.exit_code, command.backend);
             if let Some(cut) = command.truncated {
                 let _ = write!(text, "\n[cut: {} bytes dropped]", cut.dropped);
+            }
+            // One that it was stopped at is the error.
+            if let (Some(reached), None) = (&command.limit, &self.error) {
+                let _ = write!(text, "\n[{reached}]");
             }
             if command.leftovers > 0 {
                 let _ = write!(text, "\n[{} processes that were left running were stopped]", command.leftovers);

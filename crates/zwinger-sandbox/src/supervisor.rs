@@ -93,6 +93,8 @@ pub struct Finished {
     pub cancelled: bool,
     /// The limit other than time that it was stopped at.
     pub limit: Option<LimitHit>,
+    /// A limit that it was seen at and ended by itself, so that something in it was refused.
+    pub reached: Option<LimitHit>,
     /// Processes that it left running and that were stopped.
     pub leftovers: usize,
     /// Its standard output.
@@ -175,6 +177,7 @@ struct Supervision<'a> {
     timed_out: bool,
     cancelled: bool,
     limit: Option<LimitHit>,
+    watch: Watch,
     freeze: Freeze,
     leftovers: usize,
     outputs: Outputs,
@@ -206,6 +209,7 @@ impl<'a> Supervision<'a> {
             timed_out: false,
             cancelled: false,
             limit: None,
+            watch: Watch::new(started),
             freeze: Freeze::default(),
             leftovers: 0,
             outputs,
@@ -214,12 +218,11 @@ impl<'a> Supervision<'a> {
 
     fn conduct(mut self, cancel: Option<BorrowedFd<'_>>) -> Result<Finished, SupervisorError> {
         let deadline = self.command.limits.time.and_then(|time| self.started.checked_add(time));
-        let mut watch = Watch::new(self.started);
         let mut phase = Phase::Running;
         loop {
             let until = match phase {
-                Phase::Running => deadline.map_or(watch.next(), |deadline| deadline.min(watch.next())),
-                Phase::Draining(until) | Phase::Terminating(until) => until.min(watch.next()),
+                Phase::Running => deadline.map_or(self.watch.next(), |deadline| deadline.min(self.watch.next())),
+                Phase::Draining(until) | Phase::Terminating(until) => until.min(self.watch.next()),
                 // Between two passes of the sweep.
                 Phase::Sweeping(until) => until.min(Instant::now() + Duration::from_millis(1)),
             };
@@ -256,7 +259,7 @@ impl<'a> Supervision<'a> {
                     self.sweep();
                     phase
                 }
-                unchanged => match watch.look(self.shim.pid(), &self.command.limits) {
+                unchanged => match self.watch.look(self.shim.pid(), &self.command.limits) {
                     Some(hit) => {
                         // What is being ended anyway is not named twice.
                         self.limit = Some(hit).filter(|_| !self.timed_out && !self.cancelled);
@@ -277,9 +280,11 @@ impl<'a> Supervision<'a> {
 
     fn finish(self, end: End) -> Finished {
         let Self { timed_out, cancelled, limit, leftovers, .. } = self;
+        let is_its_own = !timed_out && !cancelled && limit.is_none();
+        let reached = self.watch.reached(&self.command.limits).filter(|_| is_its_own);
         let [stdout, stderr, output] = self.outputs.finish();
         let duration = self.started.elapsed();
-        Finished { end, timed_out, cancelled, limit, leftovers, stdout, stderr, output, duration }
+        Finished { end, timed_out, cancelled, limit, reached, leftovers, stdout, stderr, output, duration }
     }
 
     /// The tree cannot be proven empty, so the caller must end more than it. That we were stopping it, and why, stays known.

@@ -105,6 +105,8 @@ fn tell(arguments: &Run, finished: &Finished, limit: &str) -> u8 {
         complain(&format_args!("stopped after {limit}"));
     } else if let Some(hit) = finished.limit {
         complain(&format_args!("stopped: {hit}"));
+    } else if let Some(hit) = finished.reached {
+        complain(&format_args!("reached {hit}"));
     }
     u8::try_from(finished.exit_code()).unwrap_or(BROKEN)
 }

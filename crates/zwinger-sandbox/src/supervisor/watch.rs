@@ -51,11 +51,13 @@ pub(super) struct Watch {
     next: Instant,
     /// The last look found the ceiling on tasks reached. A peak that is gone by the next look has met EAGAIN at most.
     at_ceiling: bool,
+    /// So did any.
+    was_at_ceiling: bool,
 }
 
 impl Watch {
     pub(super) fn new(started: Instant) -> Self {
-        Self { next: started + FIRST, at_ceiling: false }
+        Self { next: started + FIRST, at_ceiling: false, was_at_ceiling: false }
     }
 
     pub(super) fn next(&self) -> Instant {
@@ -77,9 +79,15 @@ impl Watch {
         hit
     }
 
+    /// The ceiling, if the tree was seen at it: a fork that found it there was refused.
+    pub(super) fn reached(&self, limits: &Limits) -> Option<LimitHit> {
+        self.was_at_ceiling.then_some(LimitHit::Tasks(limits.tasks))
+    }
+
     fn judge(&mut self, tally: &Tally, limits: &Limits, proportional: impl FnOnce() -> u64) -> Option<LimitHit> {
         let at_ceiling = tally.tasks >= limits.tasks;
         let stays = std::mem::replace(&mut self.at_ceiling, at_ceiling);
+        self.was_at_ceiling |= at_ceiling;
         if let Some(most) = limits.processes.filter(|most| tally.processes > u64::from(*most)) {
             return Some(LimitHit::Processes(most));
         }
@@ -124,6 +132,9 @@ mod tests {
         for (tasks, hit) in [(50, false), (49, false), (99, false), (50, true), (1, false), (100, true)] {
             assert_eq!(judge(watch, 1, tasks, 10).is_some(), hit, "{tasks}");
         }
+        let limits = Limits { tasks: 50, ..Limits::default() };
+        assert_eq!(watch.reached(&limits), Some(LimitHit::Tasks(50)), "though it is said when it ends by itself");
+        assert_eq!(Watch::new(Instant::now()).reached(&limits), None);
     }
 
     #[test]
