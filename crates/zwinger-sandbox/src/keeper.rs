@@ -186,7 +186,7 @@ impl Keeper {
                 own_ids.map()?;
             }
             let network = self.plan.private_network.then(PrivateNetwork::begin).transpose()?;
-            Tree::begin(Processes::Hosts)?.complete(&self.plan, mounts)?;
+            Tree::begin(Processes::Hosts)?.complete(&self.plan, mounts)?.wait()?;
             network.map_or(Ok(()), PrivateNetwork::enter)?;
         }
         rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)

@@ -19,7 +19,7 @@ use crate::plan::{Plan, Surroundings};
 use crate::supervisor::{self, Command, Finished, Streams, SupervisorError};
 use crate::sys::{self, Cloned};
 use crate::temporary::TemporaryDirectory;
-use crate::walls::{self, OwnIds, PrivateNetwork, Processes, Tree, WallError};
+use crate::walls::{self, LettingGo, OwnIds, PrivateNetwork, Processes, Tree, WallError};
 use crate::watch::{Inside, Watch};
 
 /// Why a command has no exit status of its own.
@@ -427,15 +427,17 @@ fn raise(begun: Begun, processors: Processors, socket: &OwnedFd) -> Result<Optio
         rustix::stdio::dup2_stderr(stderr).map_err(WallError::at("connect the output"))?;
     }
     drop(ends);
-    if let (Some(tree), Some(mounts)) = (begun.tree, &plan.mounts) {
-        tree.complete(plan, mounts)?;
-    }
+    let letting_go = match (begun.tree, &plan.mounts) {
+        (Some(tree), Some(mounts)) => Some(tree.complete(plan, mounts)?),
+        _ => None,
+    };
     begun.network.map_or(Ok(()), PrivateNetwork::enter)?;
     rustix::process::chdir(&*plan.workspace).map_err(WallError::at("enter the workspace"))?;
     if let Some(seal) = &plan.seal {
         walls::drop_capabilities(plan)?;
         walls::seal(seal)?;
     }
+    letting_go.map_or(Ok(()), LettingGo::wait)?;
     if Watch::is_needed(plan) {
         send(socket.as_fd(), &Report::Raised, &[]).map_err(WallError::at("tell that the walls stand"))?;
     }

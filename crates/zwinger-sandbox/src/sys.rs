@@ -176,29 +176,30 @@ pub(crate) fn c_string(text: impl Into<OsString>) -> io::Result<CString> {
 }
 
 /// A process beside the caller that shares its memory and descriptors, for work that must not happen to the caller itself.
-pub(crate) struct Aside {
+pub(crate) struct Aside<T> {
     pid: Pid,
     waited: bool,
-    shared: Box<AsideShared>,
+    shared: Box<AsideShared<T>>,
 }
 
-struct AsideShared {
-    work: fn() -> rustix::io::Result<OwnedFd>,
-    made: Option<rustix::io::Result<OwnedFd>>,
+struct AsideShared<T> {
+    work: fn() -> rustix::io::Result<T>,
+    made: Option<rustix::io::Result<T>>,
     stack: Box<[MaybeUninit<u128>]>,
 }
 
-impl Aside {
+impl<T> Aside<T> {
     /// Starts `work`. It runs at the same time as the caller, so it may make system calls (rustix's, which touch no errno) and
     /// use its own stack, and nothing else: no allocation, no lock, no thread-local.
-    pub(crate) fn start(work: fn() -> rustix::io::Result<OwnedFd>) -> io::Result<Self> {
+    pub(crate) fn start(work: fn() -> rustix::io::Result<T>) -> io::Result<Self> {
         let mut shared =
             Box::new(AsideShared { work, made: None, stack: Box::new_uninit_slice(STACK / size_of::<u128>()) });
         let top = shared.stack.as_mut_ptr_range().end.cast::<c_void>();
         let argument = (&raw mut *shared).cast::<c_void>();
         // SAFETY: the stack is a live allocation whose end is 16-byte aligned; it and `argument` outlive the process, for which
         // `wait` or `drop` waits; `work` keeps to what is said above.
-        let pid = unsafe { libc::clone(aside_main, top, libc::CLONE_VM | libc::CLONE_FILES | libc::SIGCHLD, argument) };
+        let pid =
+            unsafe { libc::clone(aside_main::<T>, top, libc::CLONE_VM | libc::CLONE_FILES | libc::SIGCHLD, argument) };
         if pid == -1 {
             return Err(io::Error::last_os_error());
         }
@@ -207,7 +208,7 @@ impl Aside {
     }
 
     /// Waits for what it made.
-    pub(crate) fn wait(mut self) -> io::Result<OwnedFd> {
+    pub(crate) fn wait(mut self) -> io::Result<T> {
         self.reap()?;
         let made = self.shared.made.take().ok_or_else(|| io::Error::other("a process of ours was killed"))?;
         Ok(made?)
@@ -222,15 +223,15 @@ impl Aside {
     }
 }
 
-impl Drop for Aside {
+impl<T> Drop for Aside<T> {
     fn drop(&mut self) {
         let _ = self.reap();
     }
 }
 
-extern "C" fn aside_main(argument: *mut c_void) -> c_int {
+extern "C" fn aside_main<T>(argument: *mut c_void) -> c_int {
     // SAFETY: `Aside::start` passes a pointer to an AsideShared, which it does not touch before this process has ended.
-    let shared = unsafe { &mut *argument.cast::<AsideShared>() };
+    let shared = unsafe { &mut *argument.cast::<AsideShared<T>>() };
     shared.made = Some((shared.work)());
     0
 }

@@ -22,7 +22,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use crate::plan::{Plan, Rule, Seal};
 use crate::sys;
 pub(crate) use network::PrivateNetwork;
-pub(crate) use tree::{Processes, Tree};
+pub(crate) use tree::{LettingGo, Processes, Tree};
 
 /// A step of the walls that failed. Always an end: nothing runs behind half a wall.
 #[derive(Debug, thiserror::Error)]

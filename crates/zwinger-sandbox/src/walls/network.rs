@@ -12,7 +12,7 @@ use super::WallError;
 use crate::sys::{self, Aside};
 
 /// A namespace in the making.
-pub(crate) struct PrivateNetwork(Aside);
+pub(crate) struct PrivateNetwork(Aside<OwnedFd>);
 
 impl PrivateNetwork {
     /// Starts making it.
