@@ -36,7 +36,7 @@ pub enum BackendError {
     #[error(
         "the walls that the policy asks for cannot be built here; nothing was run\n  \
          landlock    works, but {} cannot be hidden: user namespaces are refused ({reason})\n  \
-         ways on     --show {} (let commands read it)   |   --backend none (no walls, everything asks)",
+         ways on     --show {} (let commands read it)   |   --backend none (no walls at all)",
         .secret.display(), .secret.display()
     )]
     SecretsExposed {
@@ -49,7 +49,7 @@ pub enum BackendError {
     #[error(
         "the walls that the policy asks for cannot be built here; nothing was run\n  \
          landlock    {dimension} would be {}: {}\n  \
-         ways on     zwinger doctor --fix   |   --backend none (no walls, everything asks)",
+         ways on     zwinger doctor --fix   |   --backend none (no walls at all)",
         .held.level, .held.reason
     )]
     NotMet {

@@ -218,21 +218,24 @@ impl Confinement {
     /// Lets commands read below `path` too.
     ///
     /// # Errors
-    /// When `path` does not exist.
+    /// When `path` does not exist, or lies in /proc.
     pub fn grant_read(&mut self, path: &Path) -> io::Result<()> {
-        self.read.push(path.canonicalize()?.into());
+        let path = path.canonicalize()?;
+        refuse_processes(&path)?;
+        self.read.push(path.into());
         Ok(())
     }
 
     /// Lets commands read and write below `path` too.
     ///
     /// # Errors
-    /// When `path` does not exist, or is `/`.
+    /// When `path` does not exist, is `/`, or lies in /proc.
     pub fn grant_write(&mut self, path: &Path) -> io::Result<()> {
         let path = path.canonicalize()?;
         if path == Path::new("/") {
             return Err(io::Error::other("the whole tree cannot be granted; name directories, or use --backend none"));
         }
+        refuse_processes(&path)?;
         self.write.push(path.into());
         Ok(())
     }
@@ -240,9 +243,13 @@ impl Confinement {
     /// Hides a file or directory.
     ///
     /// # Errors
-    /// When `path` does not exist.
+    /// When `path` does not exist, or the workspace lies in it.
     pub fn hide(&mut self, path: &Path) -> io::Result<()> {
-        self.hide.push(path.canonicalize()?.into());
+        let path = path.canonicalize()?;
+        if self.workspace.starts_with(&path) {
+            return Err(io::Error::other("the workspace lies in it, and cannot be hidden"));
+        }
+        self.hide.push(path.into());
         Ok(())
     }
 
@@ -257,7 +264,8 @@ impl Confinement {
 
     /// What is hidden in the workspace and besides: what the scan found, less what is shown, and what was named.
     pub(crate) fn hidden(&self, scan: &Scan) -> Vec<HostPath> {
-        scan.secrets.iter().filter(|secret| !self.show.contains(secret)).chain(&self.hide).cloned().collect()
+        let found = scan.secrets.iter().filter(|secret| !self.show.contains(secret));
+        tops(found.chain(&self.hide).cloned().collect())
     }
 
     /// Makes the workspace read-only, with all that was granted for writing.
@@ -311,6 +319,27 @@ impl Confinement {
             limits,
         }
     }
+}
+
+/// The paths less those that lie below another.
+pub(crate) fn tops(mut paths: Vec<HostPath>) -> Vec<HostPath> {
+    // Sorted, a directory stands before everything below it.
+    paths.sort();
+    let mut tops: Vec<HostPath> = Vec::new();
+    for path in paths {
+        if tops.last().is_none_or(|top| !path.starts_with(top)) {
+            tops.push(path);
+        }
+    }
+    tops
+}
+
+/// Inside, /proc is that of the processes inside; the machine's own in its place would blind the supervisor.
+fn refuse_processes(path: &Path) -> io::Result<()> {
+    if path.starts_with("/proc") {
+        return Err(io::Error::other("processes of the machine are not shown inside"));
+    }
+    Ok(())
 }
 
 fn is_system(path: &Path) -> bool {

@@ -25,7 +25,7 @@ pub(crate) fn canonical(path: &Path) -> io::Result<PathBuf> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         match rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
             Ok(_) => return Ok(path.to_owned()),
-            Err(Errno::NOENT | Errno::NOTDIR) => return Err(io::ErrorKind::NotFound.into()),
+            Err(error @ (Errno::NOENT | Errno::NOTDIR)) => return Err(error.into()),
             Err(_) => {}
         }
     }

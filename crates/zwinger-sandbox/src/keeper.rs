@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -137,6 +138,8 @@ struct Keeper {
     plan: Plan,
     executor: Option<(Pid, OwnedFd)>,
     watch: Option<Watch>,
+    /// The workspace's mount inside, once it stands.
+    workspace: Option<OwnedFd>,
     /// What the host wants open for as long as anything of the session runs.
     _held: Vec<OwnedFd>,
 }
@@ -151,7 +154,7 @@ impl Keeper {
         let Some((Order::Raise(plan), held)) = receive::<Order>(socket.as_fd())? else {
             return Err(io::ErrorKind::InvalidData.into());
         };
-        Ok(Self { socket, program, plan: *plan, executor: None, watch: None, _held: held })
+        Ok(Self { socket, program, plan: *plan, executor: None, watch: None, workspace: None, _held: held })
     }
 
     fn serve(&mut self) -> io::Result<()> {
@@ -195,6 +198,8 @@ impl Keeper {
             .map_err(WallError::at("adopt orphans"))?;
         // The old working directory lies outside the new mounts.
         rustix::process::chdir(&*self.plan.workspace).map_err(WallError::at("enter the workspace"))?;
+        self.workspace =
+            Some(supervisor::open_directory(Path::new(".")).map_err(WallError::at("enter the workspace"))?);
         self.watch = Watch::of(&self.plan).map_err(WallError::at("watch what is hidden and kept"))?;
         Ok(())
     }
@@ -224,7 +229,8 @@ impl Keeper {
             && watch.was_replaced()?
         {
             // A failure ends this keeper, and with it all that is inside.
-            mounts::renew(&self.plan)?;
+            let workspace = self.workspace.as_ref().ok_or(io::ErrorKind::NotFound)?;
+            mounts::renew(&self.plan, workspace.as_fd())?;
         }
         if executor {
             self.end_executor();

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -44,7 +45,7 @@ pub enum RunError {
 enum Order {
     /// The ids are mapped (root callers map them from outside).
     Mapped,
-    Run(Box<(Plan, Command)>),
+    Run(Box<Task>),
 }
 
 /// [`Order::Run`], of what is elsewhere.
@@ -52,12 +53,15 @@ enum Order {
 enum OrderOf<'a> {
     #[expect(dead_code, reason = "the order of the variants is the format")]
     Mapped,
-    Run((&'a Plan, &'a Command)),
+    Run((&'a Plan, &'a Command, bool)),
 }
+
+/// The walls, what runs in them, and whether the host watches for what is replaced.
+type Task = (Plan, Command, bool);
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Report {
-    /// The walls stand. Said only where the host watches for what is replaced.
+    /// The walls stand; with the workspace's mount inside. Said only where the host watches for what is replaced.
     Raised,
     Failed {
         text: String,
@@ -93,6 +97,8 @@ impl Launch {
     /// # Errors
     /// When no process can be started.
     pub fn begin(backend: Backend, network: Network) -> Result<Self, RunError> {
+        // Who ignores SIGCHLD cannot wait for children, and hands that down.
+        sys::wait_for_children_again();
         let namespaces = match backend {
             Backend::Landlock => Namespaces::Own { network: network == Network::Off },
             Backend::None => Namespaces::Hosts,
@@ -206,12 +212,16 @@ impl Child {
         };
         let limits = confinement.limits.clone();
         let command = Command { argv, environment: plan.environment.clone(), limits, tasks: plan.tasks };
-        let mut watch = WatchedChild::of(plan, self.pid)?;
-        let order = OrderOf::Run((plan, &command));
+        let mut watch = match WatchedChild::of(plan, self.pid) {
+            // The child has ended, and said why.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            watch => watch?,
+        };
+        let order = OrderOf::Run((plan, &command, watch.is_some()));
         let fds: Vec<_> = ends.iter().flatten().map(AsFd::as_fd).collect();
         match send(self.socket.as_fd(), &order, &fds) {
             // It has ended already, and said why.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {}
             sent => sent?,
         }
         drop(ends);
@@ -298,7 +308,11 @@ fn conduct(
             continue;
         }
         match receive::<Report>(socket.as_fd())? {
-            Some((Report::Raised, _)) => watch.iter_mut().for_each(|watch| watch.raised = true),
+            Some((Report::Raised, mut fds)) => {
+                if let Some(watch) = &mut watch {
+                    watch.workspace = fds.pop();
+                }
+            }
             Some((Report::Finished(finished), _)) => return Ok(Attempt::Finished(finished)),
             Some((Report::Failed { text, not_permitted: true }, _)) if plan.mounts.is_some() => {
                 return Ok(Attempt::NotPermitted(text));
@@ -318,21 +332,23 @@ fn conduct(
 struct WatchedChild {
     watch: Watch,
     inside: Inside,
-    /// Whether the walls stand: before, what the child mounts is what is there.
-    raised: bool,
+    /// The workspace's mount inside, when the walls stand: before, what the child mounts is what is there.
+    workspace: Option<OwnedFd>,
     replaced: bool,
 }
 
 impl WatchedChild {
     fn of(plan: &Plan, child: Pid) -> io::Result<Option<Self>> {
-        let watched = |watch| Ok(Self { watch, inside: Inside::of(child)?, raised: false, replaced: false });
+        let watched = |watch| Ok(Self { watch, inside: Inside::of(child)?, workspace: None, replaced: false });
         Watch::of(plan)?.map(watched).transpose()
     }
 
     fn renew(&mut self, plan: &Plan) -> Result<(), RunError> {
         self.replaced |= self.watch.was_replaced()?;
-        if self.raised && std::mem::take(&mut self.replaced) {
-            self.inside.renew(plan).map_err(|error| RunError::Walls(error.to_string()))?;
+        if let Some(workspace) = &self.workspace
+            && std::mem::take(&mut self.replaced)
+        {
+            self.inside.renew(plan, workspace.as_fd()).map_err(|error| RunError::Walls(error.to_string()))?;
         }
         Ok(())
     }
@@ -364,7 +380,7 @@ fn inside(namespaces: Namespaces, own_ids: OwnIds, processors: Processors, socke
         Err(error) => Report::Failed { not_permitted: error.not_permitted(), text: error.to_string() },
         // The host has given it up.
         Ok(None) => return 0,
-        Ok(Some((plan, command))) => match run(&plan, &command, socket) {
+        Ok(Some((plan, command, _))) => match run(&plan, &command, socket) {
             Ok(finished) => Report::Finished(Box::new(finished)),
             Err(SupervisorError::Lost(stopped)) => {
                 if plan.mounts.is_none() {
@@ -416,11 +432,11 @@ fn wait_for_maps(socket: &OwnedFd) -> io::Result<()> {
     }
 }
 
-fn raise(begun: Begun, processors: Processors, socket: &OwnedFd) -> Result<Option<(Plan, Command)>, WallError> {
+fn raise(begun: Begun, processors: Processors, socket: &OwnedFd) -> Result<Option<Task>, WallError> {
     let received = receive::<Order>(socket.as_fd()).map_err(WallError::at("take the order"))?;
     let Some((Order::Run(order), ends)) = received else { return Ok(None) };
     processors.take_back();
-    let (plan, _) = &*order;
+    let (plan, _, is_watched) = &*order;
     if let [stdout, stderr] = ends.as_slice() {
         // The command inherits these two; nobody else holds them when it ends.
         rustix::stdio::dup2_stdout(stdout).map_err(WallError::at("connect the output"))?;
@@ -438,8 +454,10 @@ fn raise(begun: Begun, processors: Processors, socket: &OwnedFd) -> Result<Optio
         walls::seal(seal)?;
     }
     letting_go.map_or(Ok(()), LettingGo::wait)?;
-    if Watch::is_needed(plan) {
-        send(socket.as_fd(), &Report::Raised, &[]).map_err(WallError::at("tell that the walls stand"))?;
+    if *is_watched {
+        let workspace = supervisor::open_directory(Path::new(".")).map_err(WallError::at("enter the workspace"))?;
+        send(socket.as_fd(), &Report::Raised, &[workspace.as_fd()])
+            .map_err(WallError::at("tell that the walls stand"))?;
     }
     Ok(Some(*order))
 }

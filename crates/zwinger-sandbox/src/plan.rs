@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::confinement::{Confinement, Exceptions, Network};
+use crate::confinement::{Confinement, Exceptions, Network, tops};
 use crate::enforcement::{Enforcement, Held};
 use crate::environment;
 use crate::host_path::HostPath;
@@ -24,7 +24,10 @@ const HOME_VISIBLE: [&str; 8] =
 const HOME_HIDDEN: [&str; 3] = [".cargo/credentials", ".cargo/credentials.toml", ".config/git/credentials"];
 
 /// Secrets of the system that a caller with rights over it could otherwise read, and kernel files that tell or do too much.
-pub(crate) const SYSTEM_HIDDEN: [&str; 11] = [
+pub(crate) const SYSTEM_HIDDEN: [&str; 14] = [
+    "/etc/NetworkManager/system-connections",
+    "/etc/pki/tls/private",
+    "/etc/wireguard",
     "/etc/shadow",
     "/etc/shadow-",
     "/etc/gshadow",
@@ -120,8 +123,9 @@ pub struct Seal {
     pub file_tools: Vec<Rule>,
     /// Whether socket(2) works at all; without a network namespace, off means no sockets.
     pub sockets: bool,
-    /// Whether it makes sockets of the machine itself. Landlock does not hold connecting to a path, so only mounts permit it.
-    pub unix_sockets: bool,
+    /// Whether namespaces hold what some calls reach: sockets with a path, which are not Landlock's, System V IPC, and processes by
+    /// their ids. Without them these are refused.
+    pub namespaces: bool,
     /// Calls that are refused otherwise.
     pub allow: Exceptions,
 }
@@ -151,6 +155,14 @@ pub struct Plan {
     pub task_ids: Option<u64>,
     /// What these walls hold.
     pub enforcement: Enforcement,
+}
+
+impl Plan {
+    /// What is covered besides the secrets of the workspace. The system's own is closed to others than root.
+    pub(crate) fn hidden(&self) -> impl Iterator<Item = &Path> {
+        let of_system = SYSTEM_HIDDEN.iter().filter(|_| self.root_caller).map(Path::new);
+        self.mounts.iter().flat_map(|mounts| &mounts.hidden).map(|path| &**path).chain(of_system)
+    }
 }
 
 /// What the plan depends on besides the confinement.
@@ -232,7 +244,7 @@ pub(crate) fn landlock(confinement: &Confinement, around: &Surroundings) -> Plan
             rules: rules(confinement, around, &toolchains),
             file_tools: vec![workspace(confinement)],
             sockets: private_network || confinement.network() == Network::On,
-            unix_sockets: around.namespaces(),
+            namespaces: around.namespaces(),
             allow: confinement.allow,
         }),
         environment: environment::inside(around.environment.clone(), tmpdir),
@@ -253,21 +265,12 @@ fn toolchains(confinement: &Confinement, around: &Surroundings) -> Vec<HostPath>
     let home = confinement.home();
     let visible = home.into_iter().flat_map(|home| HOME_VISIBLE.iter().map(move |entry| home.join(entry)));
     let path = around.path.iter().map(|dir| dir.to_path_buf());
-    let mut toolchains: Vec<HostPath> = visible
+    let toolchains = visible
         .chain(path.filter(|dir| !in_system(dir)))
         // A PATH entry that holds the home directory or the workspace would undo the allow-list.
         .filter(|dir| !holds(dir, home) && !holds(dir, Some(confinement.workspace())))
-        .map(HostPath::from)
-        .collect();
-    toolchains.sort();
-    // Sorted, a directory stands before everything below it, which it already shows.
-    let mut tops: Vec<HostPath> = Vec::new();
-    for toolchain in toolchains {
-        if tops.last().is_none_or(|top| !toolchain.starts_with(top)) {
-            tops.push(toolchain);
-        }
-    }
-    tops
+        .map(HostPath::from);
+    tops(toolchains.collect())
 }
 
 /// What is readable where nothing can be covered: the system directories and the toolchains, taken apart around what is hidden
@@ -277,7 +280,10 @@ pub(crate) fn readable(
     around: &Surroundings,
     children: &dyn Fn(&Path) -> Vec<PathBuf>,
 ) -> Vec<HostPath> {
-    let hidden: Vec<PathBuf> = SYSTEM_HIDDEN.iter().map(PathBuf::from).chain(credentials(confinement)).collect();
+    // The home directory may lie below /opt or /usr, as that of a service.
+    let home = confinement.home().map(Path::to_owned);
+    let hidden: Vec<PathBuf> =
+        SYSTEM_HIDDEN.iter().map(PathBuf::from).chain(credentials(confinement)).chain(home).collect();
     let toolchains = toolchains(confinement, around).into_iter().map(|path| path.to_path_buf());
     let mut open: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).chain(toolchains).collect();
     let mut found = Vec::new();

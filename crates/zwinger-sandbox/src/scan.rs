@@ -224,14 +224,19 @@ impl Walk {
     /// A link is no secret, but what it leads to is, if that is a file of the workspace: elsewhere nothing can be read anyway,
     /// or it is no secret of this workspace.
     fn secret(&mut self, path: PathBuf, kind: FileType) {
+        // A directory that is moved away takes the cover of what is in it along, and could be made anew with a link in its place.
         if !kind.is_symlink() {
+            self.pin_directories_of(&path);
             self.scan.secrets.push(path.into());
             return;
         }
         let target = path.canonicalize();
         self.scan.secret_links.push(path.into());
         let inside = |target: &PathBuf| target.starts_with(&self.workspace) && target.is_file();
-        self.scan.secrets.extend(target.ok().filter(inside).map(HostPath::from));
+        if let Some(target) = target.ok().filter(inside) {
+            self.pin_directories_of(&target);
+            self.scan.secrets.push(target.into());
+        }
     }
 
     fn protect(&mut self, path: PathBuf, kind: FileType) {

@@ -281,7 +281,9 @@ impl<'a> Supervision<'a> {
     fn finish(self, end: End) -> Finished {
         let Self { timed_out, cancelled, limit, leftovers, .. } = self;
         let is_its_own = !timed_out && !cancelled && limit.is_none();
-        let reached = self.watch.reached(&self.command.limits).filter(|_| is_its_own);
+        // getrlimit(2), RLIMIT_FSIZE.
+        let file = self.command.limits.memory.filter(|_| end == End::Signalled(libc::SIGXFSZ)).map(LimitHit::File);
+        let reached = file.or(self.watch.reached(&self.command.limits)).filter(|_| is_its_own);
         let [stdout, stderr, output] = self.outputs.finish();
         let duration = self.started.elapsed();
         Finished { end, timed_out, cancelled, limit, reached, leftovers, stdout, stderr, output, duration }

@@ -139,6 +139,12 @@ pub(crate) fn reset_signals() {
     }
 }
 
+/// Undoes a parent's ignoring of SIGCHLD: children would end unseen (wait(2)).
+pub(crate) fn wait_for_children_again() {
+    // SAFETY: SIG_DFL installs no code of ours.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
 /// Lets the terminal's interrupt and quit keys end the command and not the waiting host.
 pub(crate) fn ignore_terminal_signals() {
     for signal in [libc::SIGINT, libc::SIGQUIT] {

@@ -8,7 +8,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::thread::LinkNameSpaceType;
@@ -25,36 +25,36 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Whether anything is covered or pinned.
-    pub(crate) fn is_needed(plan: &Plan) -> bool {
-        plan.mounts.as_ref().is_some_and(|mounts| !mounts.pins.is_empty() || !plan.secrets.is_empty())
-    }
-
-    /// `None` when nothing is covered or pinned.
+    /// `None` when nothing is covered or pinned, nor could be that is not there yet.
     ///
     /// # Errors
-    /// When the user has no watch left (`fs.inotify.max_user_instances`).
+    /// When the user has no watch left.
     pub(crate) fn of(plan: &Plan) -> io::Result<Option<Self>> {
-        if !Self::is_needed(plan) {
+        let Some(mounts) = &plan.mounts else { return Ok(None) };
+        let pins = mounts.pins.iter().map(|pin| &pin.path);
+        let paths: Vec<&Path> = plan.secrets.iter().chain(pins).map(|path| &**path).chain(plan.hidden()).collect();
+        let directories: BTreeSet<_> = paths.iter().filter_map(|path| path.parent()).map(PathBuf::from).collect();
+        if !directories.iter().any(|directory| directory.is_dir()) {
             return Ok(None);
         }
-        let pins = plan.mounts.iter().flat_map(|mounts| &mounts.pins).map(|pin| &pin.path);
-        let paths: Vec<_> = plan.secrets.iter().chain(pins).collect();
-        let directories = paths.iter().filter_map(|path| path.parent()).map(PathBuf::from).collect();
         let names = paths.iter().filter_map(|path| path.file_name()).map(OsString::from).collect();
-        let inotify = rustix::fs::inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        let out_of = |error: rustix::io::Errno| {
+            let limits = "see fs.inotify.max_user_instances and max_user_watches";
+            io::Error::other(format!("what is hidden cannot be watched: {error} ({limits})"))
+        };
+        let inotify = rustix::fs::inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(out_of)?;
         let watch = Self { inotify, directories, names };
-        watch.add()?;
+        watch.add().map_err(out_of)?;
         Ok(Some(watch))
     }
 
     /// A directory that was replaced needs a watch of its own; to watch one twice changes nothing.
-    fn add(&self) -> io::Result<()> {
+    fn add(&self) -> rustix::io::Result<()> {
         let flags = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
         for directory in &self.directories {
             match rustix::fs::inotify::add_watch(&self.inotify, directory, flags) {
                 Ok(_) | Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR | rustix::io::Errno::ACCESS) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -111,9 +111,11 @@ impl Inside {
     ///
     /// # Errors
     /// When something could not be covered; nothing inside may go on then.
-    pub(crate) fn renew(&self, plan: &Plan) -> io::Result<()> {
+    pub(crate) fn renew(&self, plan: &Plan, workspace: BorrowedFd<'_>) -> io::Result<()> {
         match sys::clone_process(0)? {
-            Cloned::Child => sys::exit_now(i32::from(self.enter().and_then(|()| mounts::renew(plan)).is_err())),
+            Cloned::Child => {
+                sys::exit_now(i32::from(self.enter().and_then(|()| mounts::renew(plan, workspace)).is_err()))
+            }
             Cloned::Parent(child) => match sys::wait_for(child)?.exit_status() {
                 Some(0) => Ok(()),
                 _ => Err(io::Error::other("a file that was replaced could not be hidden or kept as it is again")),

@@ -175,6 +175,7 @@ impl Run {
     /// What builds the walls of the mode.
     pub(crate) fn backend(&self) -> Result<Backend, WallsError> {
         match (self.mode, self.walls.backend) {
+            (Mode::FullAccess, _) if !self.walls.hide.is_empty() => Err(WallsError::Hide),
             (Mode::FullAccess, None | Some(Backend::None)) => Ok(Backend::None),
             (Mode::FullAccess, Some(Backend::Landlock)) => {
                 Err(WallsError::Mode("full-access has no walls; leave --backend out"))
@@ -194,6 +195,8 @@ pub(crate) enum WallsError {
     Workspace(#[from] WorkspaceError),
     #[error("the current directory cannot be found: {0}")]
     CurrentDirectory(std::io::Error),
+    #[error("--hide is held by walls, and --backend none has none")]
+    Hide,
     #[error("mode {0}")]
     Mode(&'static str),
     #[error("{0} {1}: {2}")]
@@ -220,6 +223,9 @@ impl Walls {
             for path in paths {
                 grant(&mut confinement, path).map_err(|error| WallsError::Grant(option, path.clone(), error))?;
             }
+        }
+        if self.backend() == Backend::None && !self.hide.is_empty() {
+            return Err(WallsError::Hide);
         }
         confinement.set_network(self.network());
         confinement.limits.time = self.timeout.map(Duration::from_secs).or(unless_asked);

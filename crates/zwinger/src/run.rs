@@ -9,7 +9,7 @@ use zwinger_core::escape;
 use zwinger_core::output::{Outcome, Walls};
 use zwinger_core::sandbox::supervisor::{End, Finished};
 use zwinger_core::sandbox::{Enforcement, Launch, Level, Output};
-use zwinger_core::session::State;
+use zwinger_core::session::{State, StateError};
 
 use crate::args::{Mode, Run};
 use crate::{BROKEN, answer_json, complain, create_file, custody};
@@ -42,6 +42,10 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
     let report = arguments.report.as_deref().map(create_file).transpose()?;
     let output = if arguments.json { Output::Capture } else { Output::Inherit };
     let state = State::default_path().and_then(|path| State::open(&path, &confinement));
+    // A command that writes there would be its own judge.
+    if let Err(error @ StateError::Exposed(_)) = state {
+        return Err(error.into());
+    }
     let (custody, around) = Custody::open(&confinement, state.as_ref());
     custody::show_earlier(confinement.workspace(), custody.earlier());
     let ran = launch.run(&confinement, &around, arguments.command.clone(), output);

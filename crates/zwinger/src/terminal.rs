@@ -95,16 +95,12 @@ fn keys(terminal: &File) -> io::Result<Decision> {
     rustix::termios::tcflush(terminal, QueueSelector::IFlush)?;
     let mut key = [0_u8];
     let mut input = terminal;
-    while input.read(&mut key)? == 1 {
-        match key {
-            [b'y' | b'Y'] => return Ok(Decision::Once),
-            [b'a' | b'A'] => return Ok(Decision::Session),
-            // Escape, interrupt and end of file are a no as well.
-            [b'n' | b'N' | 0x1b | 0x03 | 0x04] => return Ok(Decision::Deny),
-            _ => {}
-        }
-    }
-    Ok(Decision::Deny)
+    Ok(match (input.read(&mut key)?, key) {
+        (1, [b'y' | b'Y']) => Decision::Once,
+        (1, [b'a' | b'A']) => Decision::Session,
+        // Whatever else: a word that was meant for the shell must not go on to its first y or a.
+        _ => Decision::Deny,
+    })
 }
 
 /// A terminal that gives each key at once and unseen; as it was before when dropped.

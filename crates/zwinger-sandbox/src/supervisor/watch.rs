@@ -26,6 +26,8 @@ pub enum LimitHit {
     Memory(u64),
     /// More processes than so many ([`Limits::processes`]).
     Processes(u32),
+    /// A file of more than so many bytes, while memory is limited ([`Limits::memory`]): it may be memory.
+    File(u64),
     /// So many tasks, for longer than a moment ([`Limits::tasks`]).
     Tasks(u64),
 }
@@ -38,6 +40,7 @@ impl fmt::Display for LimitHit {
                 write!(f, "more than {} MiB of memory (--memory)", bytes >> 20)
             }
             Self::Memory(bytes) => write!(f, "more than {bytes} bytes of memory (--memory)"),
+            Self::File(bytes) => write!(f, "a file of more than {} MiB (--memory)", bytes >> 20),
             Self::Processes(1) => f.write_str("more than 1 process (--processes)"),
             Self::Processes(number) => write!(f, "more than {number} processes (--processes)"),
             Self::Tasks(number) => write!(f, "{number} tasks at once (ceiling; --processes N raises it)"),

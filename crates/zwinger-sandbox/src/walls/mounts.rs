@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags};
@@ -17,11 +17,16 @@ use crate::sys::{self, MountAttributes};
 const MEMORY_SIZE: &str = "1g";
 
 /// Covers and pins again what has lost its mount because the host put another file in its place.
-pub(crate) fn renew(plan: &Plan) -> io::Result<()> {
+/// `workspace` is its mount inside, open since before a command could move what lies above it.
+pub(crate) fn renew(plan: &Plan, workspace: BorrowedFd<'_>) -> io::Result<()> {
     let unpinned = |path: &Path| -> io::Result<Option<OwnedFd>> {
+        let (from, path) = match path.strip_prefix(&*plan.workspace) {
+            Ok(inside) => (workspace, inside),
+            Err(_) => (CWD.as_fd(), path),
+        };
         // Not through a link: a command may have put one there meanwhile.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let entry = match rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        let entry = match rustix::fs::openat2(from, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
             Ok(entry) => entry,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -38,8 +43,8 @@ pub(crate) fn renew(plan: &Plan) -> io::Result<()> {
             attach_to(&tree, &entry)?;
         }
     }
-    for secret in &plan.secrets {
-        if let Some(entry) = unpinned(secret)? {
+    for hidden in plan.secrets.iter().map(|path| &**path).chain(plan.hidden()) {
+        if let Some(entry) = unpinned(hidden)? {
             attach_to(&cover_for(&entry)?, &entry)?;
         }
     }

@@ -25,7 +25,7 @@ impl PrivateNetwork {
         let entered = self.0.wait().and_then(|namespace| {
             Ok(rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
         });
-        entered.map_err(WallError::at("enter the network namespace"))
+        entered.map_err(WallError::refusable("enter the network namespace"))
     }
 }
 

@@ -70,6 +70,36 @@ const REFUSED_UNLESS_PTRACE: [libc::c_long; 5] = [
     libc::SYS_kcmp,
 ];
 
+/// Answered "not permitted" where no namespace holds what they reach: System V IPC and message queues of the whole machine.
+const REFUSED_WITHOUT_NAMESPACES: [libc::c_long; 18] = [
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_shmdt,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_semctl,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+    libc::SYS_mq_timedsend,
+    libc::SYS_mq_timedreceive,
+    libc::SYS_mq_notify,
+    libc::SYS_mq_getsetattr,
+];
+
+/// Calls that change another process's limits or its share of the processor, by its id: permitted for the caller itself, which is 0.
+/// The supervisor has the same user, and must be able to open /proc and to run.
+const OF_ITSELF_ONLY: [libc::c_long; 4] =
+    [libc::SYS_prlimit64, libc::SYS_sched_setscheduler, libc::SYS_sched_setparam, libc::SYS_sched_setattr];
+
+/// linux/ioprio.h.
+const IOPRIO_WHO_PROCESS: u32 = 1;
+
 pub(crate) fn install(seal: &Seal) -> Result<(), WallError> {
     let program = program(&calls(seal)).map_err(WallError::at("seccomp"))?;
     crate::sys::install_filter(&program).map_err(WallError::at("seccomp"))
@@ -94,6 +124,8 @@ enum Answer {
         argument: u8,
         values: Vec<u32>,
     },
+    /// Not permitted unless each argument is the one that is named.
+    Unless(Vec<(u8, u32)>),
 }
 
 /// The arguments that are looked at are ints, of which the kernel takes the low 32 bits; so do we (CVE-2019-10063).
@@ -112,7 +144,22 @@ fn calls(seal: &Seal) -> BTreeMap<libc::c_long, Answer> {
         }
     }
     calls.insert(libc::SYS_ioctl, Answer::OneOf { argument: 1, values: vec![TIOCSTI, TIOCLINUX] });
-    let families: &[i32] = match (seal.sockets, seal.unix_sockets) {
+    for call in OF_ITSELF_ONLY {
+        calls.insert(call, Answer::Unless(vec![(0, 0)]));
+    }
+    if !seal.namespaces {
+        // The same of the machine's processes, which a namespace would not show. Threads have ids of their own, so not in any case.
+        calls.insert(libc::SYS_sched_setaffinity, Answer::Unless(vec![(0, 0)]));
+        calls.insert(libc::SYS_setpriority, Answer::Unless(vec![(0, 0), (1, 0)]));
+        calls.insert(libc::SYS_ioprio_set, Answer::Unless(vec![(0, IOPRIO_WHO_PROCESS), (1, 0)]));
+        calls.extend(REFUSED_WITHOUT_NAMESPACES.iter().map(|call| (*call, Answer::Errno(libc::EPERM))));
+        // A datagram socket of a pair can be connected to any other; streams cannot.
+        let streams = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET];
+        let flags = [0, libc::SOCK_CLOEXEC, libc::SOCK_NONBLOCK, libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK];
+        let values = flags.iter().flat_map(|flags| streams.map(|stream| (stream | flags).cast_unsigned())).collect();
+        calls.insert(libc::SYS_socketpair, Answer::NoneOf { argument: 1, values });
+    }
+    let families: &[i32] = match (seal.sockets, seal.namespaces) {
         (false, _) => &[],
         (true, false) => &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
         (true, true) => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
@@ -263,11 +310,21 @@ fn program(calls: &BTreeMap<libc::c_long, Answer>) -> io::Result<Vec<FilterStep>
     program.search(&found, allow);
     for (label, check) in checks {
         program.place(label);
+        if let Answer::Unless(expected) = check {
+            for (argument, value) in expected {
+                program.load(ARGUMENTS + 8 * u32::from(*argument));
+                let next = program.label();
+                program.jump(JUMP_IF_EQUAL, *value, next, refuse);
+                program.place(next);
+            }
+            program.jump(JUMP_IF_EQUAL, 0, allow, allow);
+            continue;
+        }
         let (argument, jump, values, then, otherwise) = match check {
             Answer::AnyBit { argument, bits } => (argument, JUMP_IF_ANY_BIT, std::slice::from_ref(bits), refuse, allow),
             Answer::OneOf { argument, values } => (argument, JUMP_IF_EQUAL, values.as_slice(), refuse, allow),
             Answer::NoneOf { argument, values } => (argument, JUMP_IF_EQUAL, values.as_slice(), allow, refuse),
-            Answer::Errno(_) => continue,
+            Answer::Errno(_) | Answer::Unless(_) => continue,
         };
         // The low word comes first: both architectures are little-endian.
         program.load(ARGUMENTS + 8 * u32::from(*argument));
@@ -289,8 +346,8 @@ mod tests {
     use super::*;
     use crate::confinement::Exceptions;
 
-    fn seal(sockets: bool, unix_sockets: bool, allow: Exceptions) -> Seal {
-        Seal { rules: Vec::new(), file_tools: Vec::new(), sockets, unix_sockets, allow }
+    fn seal(sockets: bool, namespaces: bool, allow: Exceptions) -> Seal {
+        Seal { rules: Vec::new(), file_tools: Vec::new(), sockets, namespaces, allow }
     }
 
     /// What the kernel would answer: the few instructions that we use, by their definition in bpf(4).
@@ -355,6 +412,28 @@ mod tests {
         assert_eq!(of(libc::SYS_socket, 0x1_0000_0002, 0), ALLOW);
         for family in [1, 17, 40, 0xFFFF_FFFF] {
             assert_eq!(of(libc::SYS_socket, family, 0), refused, "family {family}");
+        }
+    }
+
+    #[test]
+    fn other_processes_and_the_machines_ipc_are_left_alone() {
+        let of = |namespaces, call: libc::c_long, first: u64, second: u64| {
+            let program = program(&calls(&seal(true, namespaces, Exceptions::default()))).unwrap();
+            answer_of(&program, NATIVE, u32::try_from(call).unwrap(), [first, second, 0, 0, 0, 0]) == ALLOW
+        };
+        for namespaces in [true, false] {
+            for call in OF_ITSELF_ONLY {
+                assert!(of(namespaces, call, 0, 7) && !of(namespaces, call, 1, 7));
+            }
+        }
+        assert!(of(true, libc::SYS_sched_setaffinity, 5, 0) && !of(false, libc::SYS_sched_setaffinity, 5, 0));
+        assert!(of(false, libc::SYS_setpriority, 0, 0));
+        assert!(!of(false, libc::SYS_setpriority, 0, 5) && !of(false, libc::SYS_setpriority, 2, 0));
+        assert!(of(true, libc::SYS_shmget, 1, 1) && !of(false, libc::SYS_shmget, 1, 1));
+        // Pairs of streams, with flags, but no datagrams, which can be sent anywhere.
+        for (kind, permitted) in [(1, true), (5, true), (0x8_0801, true), (2, false), (3, false), (0x8_0002, false)] {
+            assert_eq!(of(false, libc::SYS_socketpair, 1, kind), permitted, "{kind:#x}");
+            assert!(of(true, libc::SYS_socketpair, 1, kind));
         }
     }
 

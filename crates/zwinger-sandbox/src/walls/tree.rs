@@ -95,7 +95,11 @@ impl Tree {
             mounts::hide(hidden)?;
         }
         for secret in &plan.secrets {
-            mounts::cover(secret).map_err(WallError::at("hide a secret of the workspace"))?;
+            // One of the workspace that is gone was moved; what was named besides may not be in the tree at all.
+            match secret.starts_with(&plan.workspace) {
+                true => mounts::cover(secret).map_err(WallError::at("hide a secret of the workspace"))?,
+                false => mounts::hide(secret)?,
+            }
         }
         if self.processes == Processes::Own {
             mounts::freeze_proc(plan)?;

@@ -8,6 +8,35 @@ use crate::scratch::{Scratch, link, list, make_dir, open, read_text, write};
 
 const YES: [&str; 2] = ["--approve", "yes"];
 
+for_every_caller!(m08_the_limits_of_others_stay, d11_without_namespaces_nothing_of_the_machine_is_reached);
+
+fn m08_the_limits_of_others_stay(scratch: &Scratch) {
+    if !cfg!(target_arch = "x86_64") {
+        return crate::caller::skipped(
+            "m08_the_limits_of_others_stay",
+            "the script has the number of another machine's call",
+        );
+    }
+    // prlimit64 is 302; a supervisor that may open no file would see no process any more. One's own are one's own.
+    let others = "perl -e '$l = pack(\"QQ\", 3, 3); exit(syscall(302, getppid, 7, $l, 0) == -1 ? 0 : 1)'";
+    let own = "perl -e '$l = pack(\"QQ\", 50, 50); exit(syscall(302, 0, 7, $l, 0) == 0 ? 0 : 1)'";
+    for script in [others, own] {
+        assert_eq!(scratch.sh(script).code, 0, "{script}");
+    }
+}
+
+fn d11_without_namespaces_nothing_of_the_machine_is_reached(scratch: &Scratch) {
+    let attempts = [
+        "perl -MSocket -e 'socketpair(A, B, AF_UNIX, SOCK_DGRAM, 0) or exit 1'",
+        "perl -e 'shmget(7919, 4096, 01600) // exit 1'",
+        "perl -e 'setpriority(0, getppid, 19) or exit 1'",
+    ];
+    for script in attempts {
+        assert_eq!(scratch.sh(script).code == 0, scratch.caller.has_namespaces(), "{script}");
+    }
+    assert_eq!(scratch.sh("perl -MSocket -e 'socketpair(A, B, AF_UNIX, SOCK_STREAM, 0) or exit 1'").code, 0);
+}
+
 #[test]
 fn d11_no_other_family_of_sockets() {
     let scratch = Scratch::new();
@@ -174,7 +203,9 @@ fn g13_no_depth_hides_a_secret() {
     let walk = "$n = 'd' x 250; for (1 .. 18) { mkdir $n; chdir $n or die }";
     let deeper = format!("perl -e \"{}; rename '../' x 18 . 'sub', 'sub' or die\"", walk.replace('$', "\\$"));
     let read = format!("perl -e \"{}; exec 'cat', 'sub/.env'\"", walk.replace('$', "\\$"));
-    assert_eq!(scratch.sh(&deeper).code, 0);
+    // Not from behind walls any more: what holds a secret cannot be moved there.
+    assert_ne!(scratch.sh(&deeper).code, 0);
+    assert_eq!(scratch.sh_with(&["--backend", "none"], &deeper).code, 0);
     let ended = scratch.sh(&read);
     assert!(ended.code != 0 && !ended.shows(&scratch.secret), "{ended:?}");
     assert!(scratch.sh_with(&["--backend", "none"], &read).shows(&scratch.secret));

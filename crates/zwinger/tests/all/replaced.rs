@@ -4,7 +4,12 @@
 use crate::process::until;
 use crate::scratch::{Scratch, make_dir, read_text, rename, write};
 
-for_every_caller!(g13_what_the_host_replaces_stays_hidden, b05_what_the_host_replaces_stays_pinned);
+for_every_caller!(
+    g13_what_the_host_replaces_stays_hidden,
+    g13_what_lies_above_cannot_be_moved_away,
+    g13_credentials_that_appear_are_hidden,
+    b05_what_the_host_replaces_stays_pinned,
+);
 
 /// Waits for the host's `replaced`, and then for the end of `reached`, for the new cover comes a moment after the file. One that
 /// never comes ends at the time limit.
@@ -38,6 +43,38 @@ fn g13_what_the_host_replaces_stays_hidden(scratch: &Scratch) {
     scratch.give_all();
     assert_eq!(replace(scratch, "conf/.env", &after_replacement("grep -q new conf/.env")), "HELD\n");
     assert_eq!(read_text(scratch.work.join("conf/.env")), "the host's new one");
+}
+
+fn g13_what_lies_above_cannot_be_moved_away(scratch: &Scratch) {
+    if !scratch.caller.has_namespaces() {
+        return;
+    }
+    make_dir(scratch.work.join("conf"));
+    write(scratch.work.join("conf/.env"), "old");
+    scratch.give_all();
+    // What lies above the workspace is nothing but empty directories in memory, where the workspace is below /tmp.
+    let base = scratch.base.display();
+    let script = format!(
+        "mv conf conf2 && exit 3; mv {base} {base}-moved 2>/dev/null && cd {base}-moved/work; {}",
+        after_replacement("grep -q new conf/.env")
+    );
+    assert_eq!(replace(scratch, "conf/.env", &script), "HELD\n");
+}
+
+fn g13_credentials_that_appear_are_hidden(scratch: &Scratch) {
+    if !scratch.caller.has_namespaces() {
+        return;
+    }
+    make_dir(scratch.home.join(".cargo"));
+    scratch.give_all();
+    let script = format!("ls ~/.cargo; {}", after_replacement("grep -q token ~/.cargo/credentials.toml"));
+    let running = scratch.start(scratch.zwinger(&["run", "--timeout", "15", "--", "sh", "-c", &script]));
+    until("a command that runs", || scratch.work.join("ready").exists().then_some(()));
+    write(scratch.home.join(".cargo/new"), "token");
+    scratch.give_all();
+    rename(scratch.home.join(".cargo/new"), scratch.home.join(".cargo/credentials.toml"));
+    write(scratch.work.join("replaced"), "");
+    assert_eq!(running.end().text(), "HELD\n");
 }
 
 fn b05_what_the_host_replaces_stays_pinned(scratch: &Scratch) {

@@ -24,11 +24,34 @@ for_every_caller!(
     b20_programs_of_the_workspace_are_not_found,
     d04_files_move_between_directories,
     exit_codes,
+    modes_are_walls,
     stdin_is_passed_through,
     g01_g02_only_known_variables,
     g04_c22_no_process_shows_its_secrets,
     c13_three_descriptors,
 );
+
+fn modes_are_walls(scratch: &Scratch) {
+    let out = scratch.out.to_str().unwrap();
+    write(scratch.work.join("in"), "here");
+    scratch.give_all();
+    let script = format!("cat in; echo x > $TMPDIR/t && echo x > new; echo x > {out}/new");
+    let ended = scratch.sh_with(&["--mode", "plan"], &script);
+    assert!(ended.code != 0 && ended.text() == "here", "{ended:?}");
+    assert!(!scratch.work.join("new").exists());
+    scratch.assert_out_untouched();
+    for options in [
+        &["--mode", "plan", "--backend", "none"][..],
+        &["--mode", "full-access", "--backend", "landlock"],
+        &["--mode", "full-access", "--hide", "in"],
+        &["--backend", "none", "--hide", "in"],
+    ] {
+        assert_eq!(scratch.sh_with(options, &script).code, 125, "{options:?}");
+    }
+    let ended = scratch.sh_with(&["--mode", "full-access"], &script);
+    assert!(ended.code == 0 && ended.stderr.contains("no walls"), "{ended:?}");
+    assert_eq!(read_text(scratch.out.join("new")), "x\n");
+}
 
 fn only_the_workspace_is_written(scratch: &Scratch) {
     let ended = scratch.sh("echo hi > ok.txt; echo bye > $HOME/blocked.txt");
