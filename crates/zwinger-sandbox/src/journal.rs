@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::findings::Comparison;
@@ -38,11 +38,28 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 struct Record {
     workspace: HostPath,
+    /// Device and inode of the workspace.
+    identity: (u64, u64),
     inventory: Arc<Inventory>,
 }
 
+impl Record {
+    fn of(workspace: &Path, scan: &Scan) -> Self {
+        let identity = identity(workspace).unwrap_or_default();
+        Self { workspace: workspace.into(), identity, inventory: scan.inventory.clone() }
+    }
+}
+
+/// Of the directory itself: a workspace's path is canonical, so a link in it was put there meanwhile.
+fn identity(workspace: &Path) -> io::Result<(u64, u64)> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let found = rustix::fs::openat2(rustix::fs::CWD, workspace, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    let status = rustix::fs::fstat(&found)?;
+    Ok((status.st_dev, status.st_ino))
+}
+
 /// Stands in front of a record.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Zwinger's own directory for one workspace, where its journals are and its quarantine.
 #[derive(Debug)]
@@ -118,7 +135,7 @@ impl Journals {
     /// # Errors
     /// When it cannot be written.
     pub fn begin(self, scan: &Scan) -> io::Result<Journal> {
-        let record = Record { workspace: self.workspace.as_path().into(), inventory: scan.inventory.clone() };
+        let record = Record::of(&self.workspace, scan);
         let place = Some(self.write(&record)?);
         Ok(Journal { record, place })
     }
@@ -132,7 +149,7 @@ impl Journals {
         let unfinished = format!("{name}{UNFINISHED}");
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file = File::from(rustix::fs::openat(directory, unfinished.as_str(), flags, Mode::RUSR | Mode::WUSR)?);
-        let bytes = (VERSION, &record.workspace, &*record.inventory);
+        let bytes = (VERSION, &record.workspace, record.identity, &*record.inventory);
         let bytes = postcard::to_stdvec(&bytes).map_err(io::Error::other)?;
         let written = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(io::Error::from)
@@ -149,7 +166,7 @@ impl Journals {
 impl Journal {
     /// One that is nowhere: what is found at the end is named and stays where it is.
     pub fn without_place(workspace: &Path, scan: &Scan) -> Self {
-        Self { record: Record { workspace: workspace.into(), inventory: scan.inventory.clone() }, place: None }
+        Self { record: Record::of(workspace, scan), place: None }
     }
 
     /// The lock: whoever has it open counts as a part of the session that still runs. `None` without a place.
@@ -170,6 +187,15 @@ impl Journal {
 }
 
 fn settle_record(record: &Record, mut quarantine: Quarantine, settled: &mut Settled) {
+    match identity(&record.workspace) {
+        Ok(found) if found == record.identity => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        _ => {
+            let moved = "another directory is in its place, and what the session left is where it was moved to";
+            settled.unseen.push(format!("the workspace {}: {moved}", record.workspace.display()));
+            return;
+        }
+    }
     let workspace = match Root::open_ambient(&record.workspace) {
         Ok(workspace) => workspace,
         // What is gone has nothing that could be run.
@@ -210,11 +236,12 @@ fn read(file: &File, workspace: &Path) -> io::Result<Record> {
     if version != VERSION {
         return Err(io::Error::other("it is another version's"));
     }
-    let (of, inventory): (HostPath, Inventory) = postcard::from_bytes(rest).map_err(io::Error::other)?;
+    let (of, identity, inventory): (HostPath, (u64, u64), Inventory) =
+        postcard::from_bytes(rest).map_err(io::Error::other)?;
     if &*of != workspace {
         return Err(io::Error::other("it is another workspace's"));
     }
-    Ok(Record { workspace: of, inventory: inventory.into() })
+    Ok(Record { workspace: of, identity, inventory: inventory.into() })
 }
 
 /// The journal, locked, if its session is over and nobody else settles it.

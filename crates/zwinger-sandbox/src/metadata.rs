@@ -15,7 +15,29 @@ use crate::host_path::HostPath;
 use crate::root::{Root, read_up_to};
 
 /// Settings at the top of a project that the host's programs read when they meet them.
-const SETTINGS: [&str; 20] = [
+const SETTINGS: [&str; 42] = [
+    ".aider.conf.yml",
+    ".clinerules",
+    ".continue",
+    ".cursorrules",
+    ".devcontainer.json",
+    ".dir-locals.el",
+    ".exrc",
+    ".fleet",
+    ".kiro",
+    ".mise.toml",
+    ".nvim.lua",
+    ".opencode",
+    ".roo",
+    ".run",
+    ".windsurf",
+    ".windsurfrules",
+    ".zed",
+    "AGENTS.override.md",
+    "CLAUDE.local.md",
+    "lefthook.yml",
+    "mise.toml",
+    "opencode.json",
     ".githooks",
     ".gitmodules",
     ".vscode",
@@ -119,7 +141,9 @@ pub(crate) fn kind_of(name: &OsStr, path: &Path, place: Place, bare: bool) -> Op
         return Some(Kind::Attributes);
     }
     let setting = place == Place::Top && SETTINGS.iter().any(|setting| name == *setting);
-    (setting || name == "config.toml" && below(".cargo")).then_some(Kind::Setting)
+    // cargo reads either name (cargo book, "Configuration").
+    let of_cargo = (name == "config.toml" || name == "config") && below(".cargo");
+    (setting || of_cargo).then_some(Kind::Setting)
 }
 
 /// What git takes for a repository whatever its name is (setup.c, is_git_directory): the rest of one that has `commondir` is

@@ -146,9 +146,10 @@ impl Quarantine {
         (to, to_name, kept_at): (BorrowedFd<'_>, &OsStr, PathBuf),
         kind: Kind,
     ) -> io::Result<Moved> {
-        let copied = transfer::copy(parent, name, to, to_name);
-        match copied.and_then(|()| transfer::remove(parent, name)) {
-            Ok(()) => return Ok(Moved::Here(kept_at)),
+        match transfer::copy(parent, name, to, to_name) {
+            // What is left of one that cannot be removed as a whole is renamed; the copy is complete, and stays.
+            Ok(()) if transfer::remove(parent, name).is_ok() => return Ok(Moved::Here(kept_at)),
+            Ok(()) => {}
             // The name of such a directory matters to nobody.
             Err(error) if kind == Kind::Closed => return Err(error),
             Err(_) => {

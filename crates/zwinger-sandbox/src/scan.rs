@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Access, AtFlags};
+
 use crate::host_path::HostPath;
 use crate::metadata::{Inventory, Kind, Place, kind_of, looks_bare};
 use crate::root::Root;
@@ -126,7 +128,9 @@ impl Walk {
     /// `false` when a bound is reached.
     fn directory(&mut self, visit: &Visit, open: &mut Vec<Visit>) -> bool {
         let directory = &visit.directory;
-        let entries = match std::fs::read_dir(directory) {
+        // One that can be listed but not searched shows names and nothing else of what is in it.
+        let is_open = || rustix::fs::accessat(rustix::fs::CWD, directory, Access::EXEC_OK, AtFlags::EACCESS);
+        let entries = match std::fs::read_dir(directory).and_then(|entries| Ok(is_open().map(|()| entries)?)) {
             Ok(entries) => entries,
             // An owner may open it again from inside; what nobody saw is covered as a whole.
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
@@ -207,8 +211,13 @@ impl Walk {
         } else if kind.is_symlink() && (name == ".cargo" || visit.place == Place::Git && name != "HEAD") {
             self.count(&path, Kind::Link);
         }
-        if kind.is_dir() && !(visit.place == Place::Git && is_data(&name, &path)) {
-            open.push(Visit { directory: path, place: inside, held });
+        if kind.is_dir() {
+            match visit.place == Place::Git && is_data(&name, &path) {
+                true if path.parent().is_some_and(|parent| parent.ends_with(".git")) => {}
+                // A submodule may be named so that it lies here, and a command may have made what says that it does not.
+                true => open.push(Visit { directory: path, place: Place::Below, held }),
+                false => open.push(Visit { directory: path, place: inside, held }),
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 
-use super::{DIRECTORY, is_dots, openat};
+use super::{DIRECTORY, is_dots, openat, unlock};
 
 /// What is copied at most: bytes of one file, bytes of all, entries, and directories in each other.
 const MAX_FILE: u64 = 16 << 20;
@@ -26,7 +26,7 @@ fn too_large() -> io::Error {
 }
 
 /// Copies what is at `name`: files, directories and links, with permission bits and without any other right. FIFOs, sockets and
-/// devices are left out.
+/// devices cannot be copied, nor what has one in it.
 pub(super) fn copy(from: BorrowedFd<'_>, name: &OsStr, to: BorrowedFd<'_>, to_name: &OsStr) -> io::Result<()> {
     copy_tree(from, name, to, to_name, &mut Budget { bytes: MAX_BYTES, entries: MAX_ENTRIES }, MAX_DEPTH)
 }
@@ -69,7 +69,7 @@ fn copy_tree(
             budget.bytes = budget.bytes.checked_sub(copied).ok_or_else(too_large)?;
             if copied > most { Err(too_large()) } else { Ok(()) }
         }
-        _ => Ok(()),
+        _ => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
@@ -84,6 +84,8 @@ fn remove_tree(parent: BorrowedFd<'_>, name: &OsStr, depth: usize) -> io::Result
         return Ok(rustix::fs::unlinkat(parent, name, AtFlags::empty())?);
     }
     let depth = depth.checked_sub(1).ok_or_else(too_large)?;
+    // One that its owner may not write keeps what is in it.
+    unlock(openat(parent, name, OFlags::PATH | OFlags::DIRECTORY)?.as_fd());
     let directory = openat(parent, name, DIRECTORY)?;
     for entry in Dir::read_from(&directory)? {
         let entry = entry?;
@@ -111,6 +113,8 @@ mod tests {
         std::fs::write(from.join("tree/deep/file"), "content").unwrap();
         std::fs::set_permissions(from.join("tree/deep/file"), std::fs::Permissions::from_mode(0o4755)).unwrap();
         symlink(&outside, from.join("tree/link")).unwrap();
+        // Root may write it all the same.
+        std::fs::set_permissions(from.join("tree/deep"), std::fs::Permissions::from_mode(0o555)).unwrap();
         let [source, target] = [&from, &to].map(|path| File::open(path).unwrap());
         copy(source.as_fd(), "tree".as_ref(), target.as_fd(), "copy".as_ref()).unwrap();
         remove(source.as_fd(), "tree".as_ref()).unwrap();
@@ -120,6 +124,17 @@ mod tests {
         assert_eq!(mode & 0o7000, 0);
         assert_eq!(to.join("copy/link").read_link().unwrap(), outside);
         assert_eq!(std::fs::read(outside.join("kept")).unwrap(), b"x");
+    }
+
+    #[test]
+    fn what_has_a_fifo_in_it_is_not_copied() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("tree")).unwrap();
+        let (fifo, mode) = (dir.path().join("tree/fifo"), Mode::from_raw_mode(0o600));
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, mode, 0).unwrap();
+        let directory = File::open(dir.path()).unwrap();
+        assert!(copy(directory.as_fd(), "tree".as_ref(), directory.as_fd(), "copy".as_ref()).is_err());
+        assert!(fifo.symlink_metadata().is_ok());
     }
 
     #[test]

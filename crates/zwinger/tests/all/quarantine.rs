@@ -23,7 +23,15 @@ for_every_caller!(
 );
 
 /// A script, and what of it must be gone, by its path in the workspace.
-const MADE: [(&str, &[&str]); 17] = [
+const MADE: [(&str, &[&str]); 19] = [
+    (
+        "M=.git/modules/lib; mkdir -p $M/objects/zlib/objects $M/objects/zlib/refs; echo x > $M/HEAD; echo x > $M/objects/zlib/HEAD; echo /x > $M/objects/zlib/commondir",
+        &[".git/modules/lib/objects/zlib/HEAD", ".git/modules/lib/objects/zlib/commondir"],
+    ),
+    (
+        "mkdir -p sub/.cargo && echo x > sub/.cargo/config; echo x > CLAUDE.local.md",
+        &["sub/.cargo/config", "CLAUDE.local.md"],
+    ),
     ("mkdir .vscode && echo x > .vscode/tasks.json", &[".vscode"]),
     ("echo x > .envrc; echo x > AGENTS.md", &[".envrc", "AGENTS.md"]),
     ("mkdir -p sub/.cargo && echo x > sub/.cargo/config.toml", &["sub/.cargo/config.toml"]),
