@@ -186,7 +186,11 @@ impl Walk {
                 self.pin_directories_of(&path);
                 inside = Place::Git;
             } else {
-                self.protect(path.clone(), kind);
+                // What a link leads to is a repository, which git must be able to write.
+                match kind.is_symlink() {
+                    true => self.scan.links.push(path.clone().into()),
+                    false => self.protect(path.clone(), kind),
+                }
                 self.count(&path, Kind::GitLink);
             }
         } else if let Some(protected) = kind_of(&name, &path, visit.place, bare) {
@@ -205,6 +209,9 @@ impl Walk {
         } else if let Some(held) = held {
             if !(held == Kind::Hook && visit.directory.ends_with("hooks") && name.as_bytes().ends_with(b".sample")) {
                 self.count(&path, held);
+                if kind.is_symlink() {
+                    self.protect_target(&path);
+                }
             }
         } else if bare && name == "HEAD" {
             self.count(&path, Kind::BareHead);
@@ -250,10 +257,21 @@ impl Walk {
 
     fn protect(&mut self, path: PathBuf, kind: FileType) {
         if kind.is_symlink() {
+            self.protect_target(&path);
             self.scan.links.push(path.into());
         } else if kind.is_file() || kind.is_dir() {
             self.pin_directories_of(&path);
             self.scan.protected.push(path.into());
+        }
+    }
+
+    /// What a link leads to is what is read or run, wherever in the workspace that is.
+    fn protect_target(&mut self, link: &Path) {
+        let target = link.canonicalize().ok();
+        let inside = |target: &PathBuf| target.starts_with(&self.workspace) && *target != self.workspace;
+        if let Some(target) = target.filter(inside) {
+            self.pin_directories_of(&target);
+            self.scan.protected.push(target.into());
         }
     }
 

@@ -8,7 +8,35 @@ use crate::scratch::{Scratch, link, list, make_dir, open, read_text, write};
 
 const YES: [&str; 2] = ["--approve", "yes"];
 
-for_every_caller!(m08_the_limits_of_others_stay, d11_without_namespaces_nothing_of_the_machine_is_reached);
+for_every_caller!(
+    b05_what_settings_lead_to_is_kept,
+    m08_the_limits_of_others_stay,
+    d11_without_namespaces_nothing_of_the_machine_is_reached
+);
+
+fn b05_what_settings_lead_to_is_kept(scratch: &Scratch) {
+    if !scratch.caller.has_namespaces() {
+        // Only mounts hold that; what was changed is found for files of the kind themselves.
+        return;
+    }
+    for directory in [".git", ".git/hooks", "scripts", "conf"] {
+        make_dir(scratch.work.join(directory));
+    }
+    for file in ["scripts/pre-commit", "conf/tasks.json", "docs.md"] {
+        write(scratch.work.join(file), "old");
+    }
+    link("../../scripts/pre-commit", scratch.work.join(".git/hooks/pre-commit"));
+    link("conf", scratch.work.join(".vscode"));
+    link("docs.md", scratch.work.join("CLAUDE.md"));
+    scratch.give_all();
+    for file in ["scripts/pre-commit", "conf/tasks.json", "docs.md"] {
+        let ended = scratch.sh(&format!("echo x > {file}; rm -f {file}; mv scripts s; mv conf c; true"));
+        assert_eq!(read_text(scratch.work.join(file)), "old", "{ended:?}");
+    }
+    // A link that a command makes itself holds nothing that was there.
+    assert_eq!(scratch.sh("echo mine > notes; ln -s notes GEMINI.md; echo more >> notes").code, 0);
+    assert_eq!(read_text(scratch.work.join("notes")), "mine\nmore\n");
+}
 
 fn m08_the_limits_of_others_stay(scratch: &Scratch) {
     if !cfg!(target_arch = "x86_64") {
