@@ -159,6 +159,8 @@ enum Namespaces {
 struct Child {
     pid: Pid,
     socket: OwnedFd,
+    /// It has nothing inside any more, and ends by itself.
+    finished: bool,
 }
 
 impl Child {
@@ -179,7 +181,7 @@ impl Child {
                 sys::exit_now(inside(namespaces, own_ids, processors, &theirs))
             }
             Ok(Cloned::Parent(pid)) => {
-                let child = Self { pid, socket: ours };
+                let child = Self { pid, socket: ours, finished: false };
                 processors.leave_ours_to_us(pid);
                 match namespaces {
                     // Not waiting for the child: it looks at its ids when it has its order.
@@ -197,7 +199,7 @@ impl Child {
     }
 
     fn run(
-        self,
+        mut self,
         plan: &Plan,
         confinement: &Confinement,
         argv: Vec<std::ffi::OsString>,
@@ -218,7 +220,9 @@ impl Child {
             watch => watch?,
         };
         let order = OrderOf::Run((plan, &command, watch.is_some()));
-        let fds: Vec<_> = ends.iter().flatten().map(AsFd::as_fd).collect();
+        // The child closes the watch last: the kernel waits for milliseconds then (fsnotify_wait_marks_destroyed).
+        let watching = watch.as_ref().map(|watch| watch.watch.as_fd());
+        let fds: Vec<_> = ends.iter().flatten().map(AsFd::as_fd).chain(watching).collect();
         match send(self.socket.as_fd(), &order, &fds) {
             // It has ended already, and said why.
             Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {}
@@ -228,17 +232,17 @@ impl Child {
         // The keys of the terminal reach the command by themselves; we only wait for it.
         sys::ignore_terminal_signals();
         let attempt = supervise(plan, self.pid, &self.socket, outputs, watch.as_mut());
-        if matches!(attempt, Ok(Attempt::Finished(_))) {
-            // The kernel tears the namespaces down after this; nobody needs to wait for that.
-            std::mem::forget(self);
-        }
+        // The kernel tears the namespaces down after this; nobody needs to wait for that.
+        self.finished = matches!(attempt, Ok(Attempt::Finished(_)));
         attempt
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
-        supervisor::kill_tree(self.pid);
+        if !self.finished {
+            supervisor::kill_tree(self.pid);
+        }
     }
 }
 
@@ -376,7 +380,9 @@ fn wait(socket: &OwnedFd, outputs: &mut Outputs, watch: Option<&WatchedChild>) -
 
 /// The child's side: walls, then the command, then the report. Returns our exit status.
 fn inside(namespaces: Namespaces, own_ids: OwnIds, processors: Processors, socket: &OwnedFd) -> i32 {
-    let report = match begin(namespaces, own_ids, socket).and_then(|begun| raise(begun, processors, socket)) {
+    let mut watching = None;
+    let raised = begin(namespaces, own_ids, socket).and_then(|begun| raise(begun, processors, socket, &mut watching));
+    let report = match raised {
         Err(error) => Report::Failed { not_permitted: error.not_permitted(), text: error.to_string() },
         // The host has given it up.
         Ok(None) => return 0,
@@ -391,7 +397,14 @@ fn inside(namespaces: Namespaces, own_ids: OwnIds, processors: Processors, socke
             Err(SupervisorError::Start(error)) => Report::Failed { text: error.to_string(), not_permitted: false },
         },
     };
-    i32::from(send(socket.as_fd(), &report, &[]).is_err())
+    let sent = send(socket.as_fd(), &report, &[]);
+    if watching.is_some() {
+        // Until the host has closed its own; it reads the output to its end before.
+        let _ = rustix::stdio::dup2_stdout(socket);
+        let _ = rustix::stdio::dup2_stderr(socket);
+        let _ = receive::<Order>(socket.as_fd());
+    }
+    i32::from(sent.is_err())
 }
 
 /// Walls as far as they need no order.
@@ -432,11 +445,19 @@ fn wait_for_maps(socket: &OwnedFd) -> io::Result<()> {
     }
 }
 
-fn raise(begun: Begun, processors: Processors, socket: &OwnedFd) -> Result<Option<Task>, WallError> {
+fn raise(
+    begun: Begun,
+    processors: Processors,
+    socket: &OwnedFd,
+    watching: &mut Option<OwnedFd>,
+) -> Result<Option<Task>, WallError> {
     let received = receive::<Order>(socket.as_fd()).map_err(WallError::at("take the order"))?;
-    let Some((Order::Run(order), ends)) = received else { return Ok(None) };
+    let Some((Order::Run(order), mut ends)) = received else { return Ok(None) };
     processors.take_back();
     let (plan, _, is_watched) = &*order;
+    if *is_watched {
+        *watching = ends.pop();
+    }
     if let [stdout, stderr] = ends.as_slice() {
         // The command inherits these two; nobody else holds them when it ends.
         rustix::stdio::dup2_stdout(stdout).map_err(WallError::at("connect the output"))?;
