@@ -116,8 +116,9 @@ impl Journals {
                 match read(&file, workspace) {
                     Ok(record) => {
                         let quarantine = Quarantine::new(Some(place.join("quarantine").join(stamp)));
-                        settle_record(&record, quarantine, &mut settled);
-                        rustix::fs::unlinkat(directory, name, AtFlags::empty())?;
+                        if settle_record(&record, quarantine, &mut settled) {
+                            rustix::fs::unlinkat(directory, name, AtFlags::empty())?;
+                        }
                     }
                     Err(error) => {
                         let path = place.join(name);
@@ -178,31 +179,32 @@ impl Journal {
     pub fn close(self, stamp: &str) -> Settled {
         let mut settled = Settled::default();
         let place = self.place.as_ref().map(|place| place.journals.path.join("quarantine").join(stamp));
-        settle_record(&self.record, Quarantine::new(place), &mut settled);
-        if let Some(place) = self.place {
+        let is_settled = settle_record(&self.record, Quarantine::new(place), &mut settled);
+        if let Some(place) = self.place.filter(|_| is_settled) {
             let _ = rustix::fs::unlinkat(&place.journals.directory, place.name.as_str(), AtFlags::empty());
         }
         settled
     }
 }
 
-fn settle_record(record: &Record, mut quarantine: Quarantine, settled: &mut Settled) {
+/// `false`: the workspace is somewhere else now, so the journal is still needed.
+fn settle_record(record: &Record, mut quarantine: Quarantine, settled: &mut Settled) -> bool {
     match identity(&record.workspace) {
         Ok(found) if found == record.identity => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         _ => {
             let moved = "another directory is in its place, and what the session left is where it was moved to";
             settled.unseen.push(format!("the workspace {}: {moved}", record.workspace.display()));
-            return;
+            return false;
         }
     }
     let workspace = match Root::open_ambient(&record.workspace) {
         Ok(workspace) => workspace,
         // What is gone has nothing that could be run.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return true,
         Err(error) => {
             settled.unseen.push(format!("the workspace could not be looked into: {error}"));
-            return;
+            return true;
         }
     };
     let mut tried = BTreeSet::new();
@@ -224,7 +226,7 @@ fn settle_record(record: &Record, mut quarantine: Quarantine, settled: &mut Sett
         settled.quarantined.extend(taken);
         if !again {
             settled.unseen.extend(scan.unseen);
-            return;
+            return true;
         }
     }
 }
