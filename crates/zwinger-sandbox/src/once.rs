@@ -184,7 +184,7 @@ impl Child {
                 let child = Self { pid, socket: ours, finished: false };
                 processors.leave_ours_to_us(pid);
                 match namespaces {
-                    // Not waiting for the child: it looks at its ids when it has its order.
+                    // The child waits for this with its mounts: until then it is nobody, and could make no file.
                     Namespaces::Own { .. } if own_ids.are_root() => match walls::map_all_ids(pid) {
                         Ok(()) => {
                             send(child.socket.as_fd(), &Order::Mapped, &[]).map(|()| Ok(child)).map_err(RunError::Io)
