@@ -4,9 +4,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
 use crate::confinement::Confinement;
+use crate::directory;
 use crate::enforcement::Held;
 use crate::host_path::{HostPath, canonical};
 use crate::plan::{self, Plan, Surroundings};
@@ -110,13 +112,14 @@ impl fmt::Display for Backend {
 impl Surroundings {
     /// Looks at this machine, process and workspace. Whether namespaces are permitted is found out by trying, so it is assumed here.
     pub fn of(confinement: &Confinement) -> Self {
+        let (top, top_links) = top();
         Self {
             environment: std::env::vars_os().collect(),
             root_caller: rustix::process::geteuid().is_root(),
             no_namespaces: None,
             landlock_abi: walls::landlock_abi(),
-            top: entries(Path::new("/"), |kind| kind.is_dir()).into_iter().map(HostPath::from).collect(),
-            top_links: links(Path::new("/")),
+            top,
+            top_links,
             bounded_ids: rustix::system::uname().release().to_str().is_ok_and(task_ids::are_bounded_apart),
             path: std::env::var_os("PATH").iter().flat_map(std::env::split_paths).filter_map(real_directory).collect(),
             readable: Vec::new(),
@@ -139,7 +142,7 @@ impl Surroundings {
         if let Some(secret) = confinement.hidden(&self.scan).into_iter().next() {
             return Err(BackendError::SecretsExposed { secret, reason });
         }
-        let readable = plan::readable(confinement, self, &|directory| entries(directory, |_| true));
+        let readable = plan::readable(confinement, self, &children);
         let temporary = Some(temporary.to_owned());
         Ok(Self { no_namespaces: Some(reason), temporary, readable, ..self.clone() })
     }
@@ -150,19 +153,32 @@ fn real_directory(path: PathBuf) -> Option<HostPath> {
     path.is_absolute().then(|| canonical(&path).ok()).flatten().map(HostPath::from)
 }
 
-fn links(directory: &Path) -> Vec<(HostPath, HostPath)> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let links = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink())).map(|entry| entry.path());
-    links.filter_map(|link| Some((HostPath::from(link.clone()), link.read_link().ok()?.into()))).collect()
+/// The directories at the top of the tree, and the links with what they lead to.
+fn top() -> (Vec<HostPath>, Vec<(HostPath, HostPath)>) {
+    let (mut directories, mut links) = (Vec::new(), Vec::new());
+    // What cannot be listed is not in the tree inside either.
+    let _ = directory::list(Path::new("/"), |name, kind| {
+        let path = Path::new("/").join(name);
+        match kind {
+            FileType::Directory => directories.push(path.into()),
+            FileType::Symlink => links.extend(path.read_link().ok().map(|target| (path.into(), target.into()))),
+            _ => {}
+        }
+        true
+    });
+    directories.sort();
+    (directories, links)
 }
 
-/// The entries that are no links: a rule or a mount on a link is one on what it leads to.
-fn entries(directory: &Path, wanted: impl Fn(std::fs::FileType) -> bool) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut found: Vec<_> = entries
-        .filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink() && wanted(kind)))
-        .map(|entry| entry.path())
-        .collect();
+/// The entries that are no links: a rule on a link is one on what it leads to.
+fn children(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let _ = directory::list(directory, |name, kind| {
+        if kind != FileType::Symlink {
+            found.push(directory.join(name));
+        }
+        true
+    });
     found.sort();
     found
 }

@@ -160,11 +160,12 @@ impl Confinement {
         if !workspace.metadata().map_err(unusable)?.is_dir() {
             return Err(WorkspaceError::NotADirectory(workspace));
         }
-        if is_system(&workspace) {
+        let system = SystemTrees::of_this_machine();
+        if system.hold(&workspace) {
             return Err(WorkspaceError::Refused(workspace, "a system directory"));
         }
         // A home that is a system directory is nobody's own, such as `HOME=/` of a service; /root is root's.
-        let own = |home: PathBuf| canonical(&home).ok().filter(|home| home == Path::new("/root") || !is_system(home));
+        let own = |home: PathBuf| canonical(&home).ok().filter(|home| home == Path::new("/root") || !system.hold(home));
         let (home, own_home) = (home.map(Path::to_owned).and_then(own), home_of_user().and_then(own));
         if home.iter().chain(&own_home).any(|home| home.starts_with(&workspace)) {
             return Err(WorkspaceError::Refused(workspace, "it holds the home directory"));
@@ -220,7 +221,7 @@ impl Confinement {
     /// # Errors
     /// When `path` does not exist, or lies in /proc.
     pub fn grant_read(&mut self, path: &Path) -> io::Result<()> {
-        let path = path.canonicalize()?;
+        let path = canonical(path)?;
         refuse_processes(&path)?;
         self.read.push(path.into());
         Ok(())
@@ -231,7 +232,7 @@ impl Confinement {
     /// # Errors
     /// When `path` does not exist, is `/`, or lies in /proc.
     pub fn grant_write(&mut self, path: &Path) -> io::Result<()> {
-        let path = path.canonicalize()?;
+        let path = canonical(path)?;
         if path == Path::new("/") {
             return Err(io::Error::other("the whole tree cannot be granted; name directories, or use --backend none"));
         }
@@ -245,7 +246,7 @@ impl Confinement {
     /// # Errors
     /// When `path` does not exist, or the workspace lies in it.
     pub fn hide(&mut self, path: &Path) -> io::Result<()> {
-        let path = path.canonicalize()?;
+        let path = canonical(path)?;
         if self.workspace.starts_with(&path) {
             return Err(io::Error::other("the workspace lies in it, and cannot be hidden"));
         }
@@ -258,7 +259,7 @@ impl Confinement {
     /// # Errors
     /// When `path` does not exist.
     pub fn show(&mut self, path: &Path) -> io::Result<()> {
-        self.show.push(path.canonicalize()?.into());
+        self.show.push(canonical(path)?.into());
         Ok(())
     }
 
@@ -342,10 +343,24 @@ fn refuse_processes(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn is_system(path: &Path) -> bool {
-    // By their real places: /bin is often a link to /usr/bin.
-    let mut trees = SYSTEM_TREES.iter().filter_map(|tree| canonical(Path::new(tree)).ok());
-    SYSTEM_DIRECTORIES.iter().any(|system| path == Path::new(system)) || trees.any(|tree| path.starts_with(tree))
+/// [`SYSTEM_TREES`], by device and inode: /bin is often a link to /usr/bin.
+struct SystemTrees(Vec<(u64, u64)>);
+
+impl SystemTrees {
+    fn of_this_machine() -> Self {
+        Self(SYSTEM_TREES.iter().filter_map(|tree| identity(Path::new(tree))).collect())
+    }
+
+    /// Whether a canonical path is one that is never a workspace, or below one.
+    fn hold(&self, path: &Path) -> bool {
+        let mut above = path.ancestors().filter_map(identity);
+        SYSTEM_DIRECTORIES.iter().any(|system| path == Path::new(system)) || above.any(|place| self.0.contains(&place))
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let status = rustix::fs::stat(path).ok()?;
+    Some((status.st_dev, status.st_ino))
 }
 
 /// The home directory that /etc/passwd gives the caller (passwd(5)), for an environment without HOME.

@@ -1,19 +1,22 @@
 //! A path of the host that travels between our own processes as bytes: serde's `PathBuf` refuses what is not UTF-8.
 
+use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::ops::Deref;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A path, serialised as its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostPath(PathBuf);
 
-/// realpath(3) in two system calls for the usual path, which has no link in it.
+/// realpath(3) in two system calls for the usual path, which has no link in it, and without the C library's, which costs a mapping.
 ///
 /// # Errors
 /// When it does not exist or may not be reached.
@@ -29,7 +32,46 @@ pub(crate) fn canonical(path: &Path) -> io::Result<PathBuf> {
             Err(_) => {}
         }
     }
-    path.canonicalize()
+    resolve(&std::path::absolute(path)?)
+}
+
+/// Links that one path may lead through (path_resolution(7)).
+const MAX_LINKS: usize = 40;
+
+fn resolve(path: &Path) -> io::Result<PathBuf> {
+    let mut found = PathBuf::from("/");
+    let mut links = 0;
+    let mut left: Vec<OsString> = components(path);
+    while let Some(component) = left.pop() {
+        if component == ".." {
+            found.pop();
+            continue;
+        }
+        found.push(&component);
+        match rustix::fs::readlink(&found, Vec::new()) {
+            Ok(target) => {
+                links += 1;
+                if links > MAX_LINKS {
+                    return Err(Errno::LOOP.into());
+                }
+                let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
+                found.pop();
+                if target.is_absolute() {
+                    found = PathBuf::from("/");
+                }
+                left.extend(components(&target));
+            }
+            Err(Errno::INVAL) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(found)
+}
+
+/// The names of a path, last first.
+fn components(path: &Path) -> Vec<OsString> {
+    let named = path.components().filter(|component| matches!(component, Component::Normal(_) | Component::ParentDir));
+    named.rev().map(|component| component.as_os_str().to_owned()).collect()
 }
 
 impl<P: Into<PathBuf>> From<P> for HostPath {
@@ -53,13 +95,26 @@ impl AsRef<Path> for HostPath {
 
 impl Serialize for HostPath {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.as_os_str().as_bytes().serialize(serializer)
+        serializer.serialize_bytes(self.0.as_os_str().as_bytes())
     }
 }
 
 impl<'de> Deserialize<'de> for HostPath {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let bytes = Vec::<u8>::deserialize(deserializer)?;
-        Ok(Self(PathBuf::from(std::ffi::OsString::from_vec(bytes))))
+        deserializer.deserialize_byte_buf(Bytes)
+    }
+}
+
+struct Bytes;
+
+impl Visitor<'_> for Bytes {
+    type Value = HostPath;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the bytes of a path")
+    }
+
+    fn visit_bytes<E>(self, bytes: &[u8]) -> Result<HostPath, E> {
+        Ok(HostPath(PathBuf::from(OsString::from_vec(bytes.to_vec()))))
     }
 }

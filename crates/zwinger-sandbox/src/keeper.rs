@@ -16,6 +16,7 @@ use rustix::process::{DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
+use crate::processors::Processors;
 use crate::supervisor;
 use crate::sys::{self, Cloned};
 use crate::walls::{self, OwnIds, PrivateNetwork, Processes, Tree, WallError, mounts};
@@ -46,7 +47,7 @@ pub(crate) enum Report {
 }
 
 /// Bytes of a message that travels by itself; a longer one (a plan with many pins) lies in a file in memory that travels instead.
-const INLINE: usize = 1 << 15;
+const INLINE: usize = 1 << 13;
 
 /// Bytes of the longest message; a plan has some hundred thousand paths then.
 const LONGEST: u64 = 1 << 26;
@@ -188,7 +189,7 @@ impl Keeper {
             } else {
                 own_ids.map()?;
             }
-            let network = self.plan.private_network.then(PrivateNetwork::begin).transpose()?;
+            let network = self.plan.private_network.then(|| PrivateNetwork::begin(Processors::read())).transpose()?;
             Tree::begin(Processes::Hosts)?.complete(&self.plan, mounts)?.wait()?;
             network.map_or(Ok(()), PrivateNetwork::enter)?;
         }

@@ -13,6 +13,7 @@
 mod backend;
 mod capture;
 mod confinement;
+mod directory;
 mod enforcement;
 pub mod environment;
 mod executor_side;
@@ -25,6 +26,7 @@ mod metadata;
 mod once;
 mod outputs;
 mod plan;
+mod processors;
 mod quarantine;
 mod root;
 mod scan;

@@ -1,6 +1,7 @@
 //! One command behind walls of its own (`zwinger run`): no executor, the cloned child is the first process of the namespace
 //! and supervises the command itself.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -8,15 +9,15 @@ use std::path::Path;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal};
-use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Backend, BackendError};
-use crate::confinement::{Confinement, Network};
+use crate::confinement::{Confinement, Limits, Network};
 use crate::enforcement::Enforcement;
 use crate::keeper::{receive, send};
 use crate::outputs::Outputs;
 use crate::plan::{Plan, Surroundings};
+use crate::processors::Processors;
 use crate::supervisor::{self, Command, Finished, Streams, SupervisorError};
 use crate::sys::{self, Cloned};
 use crate::temporary::TemporaryDirectory;
@@ -53,11 +54,11 @@ enum Order {
 enum OrderOf<'a> {
     #[expect(dead_code, reason = "the order of the variants is the format")]
     Mapped,
-    Run((&'a Plan, &'a Command, bool)),
+    Run((&'a Plan, &'a [OsString], &'a Limits, bool)),
 }
 
-/// The walls, what runs in them, and whether the host watches for what is replaced.
-type Task = (Plan, Command, bool);
+/// The walls, what runs in them within which limits, and whether the host watches for what is replaced.
+type Task = (Plan, Vec<OsString>, Limits, bool);
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Report {
@@ -114,12 +115,12 @@ impl Launch {
         self,
         confinement: &Confinement,
         around: &Surroundings,
-        argv: Vec<std::ffi::OsString>,
+        argv: &[OsString],
         output: Output,
     ) -> Result<(Finished, Enforcement), RunError> {
         let plan = self.backend.plan(confinement, around)?;
         let attempt = match self.child {
-            Ok(child) => child.run(&plan, confinement, argv.clone(), output)?,
+            Ok(child) => child.run(&plan, confinement, argv, output)?,
             Err(reason) => Attempt::NotPermitted(reason),
         };
         let reason = match attempt {
@@ -202,7 +203,7 @@ impl Child {
         mut self,
         plan: &Plan,
         confinement: &Confinement,
-        argv: Vec<std::ffi::OsString>,
+        argv: &[OsString],
         output: Output,
     ) -> Result<Attempt, RunError> {
         let (outputs, ends) = match output {
@@ -212,14 +213,12 @@ impl Child {
                 (outputs, Some(ends))
             }
         };
-        let limits = confinement.limits.clone();
-        let command = Command { argv, environment: plan.environment.clone(), limits, tasks: plan.tasks };
         let mut watch = match WatchedChild::of(plan, self.pid) {
             // The child has ended, and said why.
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             watch => watch?,
         };
-        let order = OrderOf::Run((plan, &command, watch.is_some()));
+        let order = OrderOf::Run((plan, argv, &confinement.limits, watch.is_some()));
         // The child closes the watch last: the kernel waits for milliseconds then (fsnotify_wait_marks_destroyed).
         let watching = watch.as_ref().map(|watch| watch.watch.as_fd());
         let fds: Vec<_> = ends.iter().flatten().map(AsFd::as_fd).chain(watching).collect();
@@ -242,30 +241,6 @@ impl Drop for Child {
     fn drop(&mut self) {
         if !self.finished {
             supervisor::kill_tree(self.pid);
-        }
-    }
-}
-
-/// The processors that this process may use.
-#[derive(Clone, Copy)]
-struct Processors(Option<CpuSet>);
-
-impl Processors {
-    fn read() -> Self {
-        Self(rustix::thread::sched_getaffinity(None).ok())
-    }
-
-    /// Keeps a new child off the processor that we run on, where the kernel would let it wait for us. Until it has its order.
-    fn leave_ours_to_us(self, child: Pid) {
-        if let Some(mut others) = self.0.filter(|all| all.count() > 1) {
-            others.unset(rustix::thread::sched_getcpu());
-            let _ = rustix::thread::sched_setaffinity(Some(child), &others);
-        }
-    }
-
-    fn take_back(self) {
-        if let Some(all) = self.0.filter(|all| all.count() > 1) {
-            let _ = rustix::thread::sched_setaffinity(None, &all);
         }
     }
 }
@@ -381,12 +356,13 @@ fn wait(socket: &OwnedFd, outputs: &mut Outputs, watch: Option<&WatchedChild>) -
 /// The child's side: walls, then the command, then the report. Returns our exit status.
 fn inside(namespaces: Namespaces, own_ids: OwnIds, processors: Processors, socket: &OwnedFd) -> i32 {
     let mut watching = None;
-    let raised = begin(namespaces, own_ids, socket).and_then(|begun| raise(begun, processors, socket, &mut watching));
+    let raised = begin(namespaces, own_ids, processors, socket)
+        .and_then(|begun| raise(begun, processors, socket, &mut watching));
     let report = match raised {
         Err(error) => Report::Failed { not_permitted: error.not_permitted(), text: error.to_string() },
         // The host has given it up.
         Ok(None) => return 0,
-        Ok(Some((plan, command, _))) => match run(&plan, &command, socket) {
+        Ok(Some((plan, argv, limits, _))) => match run(&plan, argv, limits, socket) {
             Ok(finished) => Report::Finished(Box::new(finished)),
             Err(SupervisorError::Lost(stopped)) => {
                 if plan.mounts.is_none() {
@@ -414,7 +390,12 @@ struct Begun {
 }
 
 /// What needs no order.
-fn begin(namespaces: Namespaces, own_ids: OwnIds, socket: &OwnedFd) -> Result<Begun, WallError> {
+fn begin(
+    namespaces: Namespaces,
+    own_ids: OwnIds,
+    processors: Processors,
+    socket: &OwnedFd,
+) -> Result<Begun, WallError> {
     match namespaces {
         // Without a process namespace our end would not be the command's: then the socket tells us of the host's.
         Namespaces::Own { .. } => rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
@@ -427,7 +408,7 @@ fn begin(namespaces: Namespaces, own_ids: OwnIds, socket: &OwnedFd) -> Result<Be
     no_directories().map_err(WallError::at("pass the streams through"))?;
     match namespaces {
         Namespaces::Own { network } => {
-            let network = network.then(PrivateNetwork::begin).transpose()?;
+            let network = network.then(|| PrivateNetwork::begin(processors)).transpose()?;
             match own_ids.are_root() {
                 true => wait_for_maps(socket).map_err(WallError::at("map the ids"))?,
                 false => own_ids.map()?,
@@ -454,7 +435,7 @@ fn raise(
     let received = receive::<Order>(socket.as_fd()).map_err(WallError::at("take the order"))?;
     let Some((Order::Run(order), mut ends)) = received else { return Ok(None) };
     processors.take_back();
-    let (plan, _, is_watched) = &*order;
+    let (plan, _, _, is_watched) = &*order;
     if *is_watched {
         *watching = ends.pop();
     }
@@ -474,12 +455,12 @@ fn raise(
         walls::drop_capabilities(plan)?;
         walls::seal(seal)?;
     }
-    letting_go.map_or(Ok(()), LettingGo::wait)?;
     if *is_watched {
         let workspace = supervisor::open_directory(Path::new(".")).map_err(WallError::at("enter the workspace"))?;
         send(socket.as_fd(), &Report::Raised, &[workspace.as_fd()])
             .map_err(WallError::at("tell that the walls stand"))?;
     }
+    letting_go.map_or(Ok(()), LettingGo::wait)?;
     Ok(Some(*order))
 }
 
@@ -494,8 +475,9 @@ fn no_directories() -> io::Result<()> {
     Ok(())
 }
 
-fn run(plan: &Plan, command: &Command, socket: &OwnedFd) -> Result<Finished, SupervisorError> {
+fn run(plan: &Plan, argv: Vec<OsString>, limits: Limits, socket: &OwnedFd) -> Result<Finished, SupervisorError> {
     let directory = supervisor::open_directory(&plan.workspace)?;
+    let command = Command { argv, environment: plan.environment.clone(), limits, tasks: plan.tasks };
     // The socket hangs up when the host is gone.
-    supervisor::run(command, directory.as_fd(), Streams::Inherit, Some(socket.as_fd()))
+    supervisor::run(&command, directory.as_fd(), Streams::Inherit, Some(socket.as_fd()))
 }

@@ -241,7 +241,7 @@ pub(crate) fn landlock(confinement: &Confinement, around: &Surroundings) -> Plan
         private_network,
         root_caller: around.root_caller,
         seal: Some(Seal {
-            rules: rules(confinement, around, &toolchains),
+            rules: rules(confinement, around),
             file_tools: vec![workspace(confinement)],
             sockets: private_network || confinement.network() == Network::On,
             namespaces: around.namespaces(),
@@ -343,28 +343,20 @@ fn mounts(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPa
     Mounts { links: around.top_links.clone(), pieces, pins: pins.filter(|_| !confinement.read_only).collect(), hidden }
 }
 
-fn rules(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPath]) -> Vec<Rule> {
+fn rules(confinement: &Confinement, around: &Surroundings) -> Vec<Rule> {
     let read = |path: HostPath| Rule { path, rights: Rights::Read };
     let write = |path: HostPath| Rule { path, rights: Rights::Write };
-    let mut rules: Vec<Rule> = match around.namespaces() {
-        true => SYSTEM.iter().map(|path| read((*path).into())).collect(),
-        false => around.readable.iter().cloned().map(read).collect(),
-    };
-    rules.push(read(PROCESSORS.into()));
-    if confinement.network() == Network::On {
-        rules.push(read("/run/systemd/resolve".into()));
-    }
-    if around.namespaces() {
-        rules.extend(confinement.home().map(|home| read(home.into())));
-        rules.extend(["/tmp", "/var/tmp", "/dev"].map(|path| write(path.into())));
+    let mut rules: Vec<Rule> = if around.namespaces() {
+        // Only what may be read is in the tree at all, and the kernel takes its time for each rule.
+        let written = ["/tmp", "/var/tmp", "/dev"].map(|path| write(path.into()));
+        std::iter::once(read("/".into())).chain(written).collect()
     } else {
-        rules.extend(DEVICES.iter().map(|device| write((*device).into())));
-        rules.extend(around.temporary.iter().map(|path| write(path.clone().into())));
-    }
-    if around.namespaces() {
-        rules.extend(toolchains.iter().cloned().map(read));
-    }
-    rules.extend(confinement.read.iter().cloned().map(read));
+        let devices = DEVICES.iter().map(|device| write((*device).into()));
+        let temporary = around.temporary.iter().map(|path| write(path.clone().into()));
+        let readable = around.readable.iter().chain(&confinement.read).cloned().map(read);
+        let resolver = (confinement.network() == Network::On).then(|| read("/run/systemd/resolve".into()));
+        readable.chain([read(PROCESSORS.into())]).chain(resolver).chain(devices).chain(temporary).collect()
+    };
     rules.extend(confinement.write.iter().cloned().map(write));
     rules.push(workspace(confinement));
     rules

@@ -1,15 +1,15 @@
 //! What of a workspace must be hidden or kept as it is, found by one bounded walk from outside before the walls are raised.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::FileType;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Access, AtFlags};
+use rustix::fs::{Access, AtFlags, FileType};
 
-use crate::host_path::HostPath;
+use crate::directory;
+use crate::host_path::{HostPath, canonical};
 use crate::metadata::{Inventory, Kind, Place, kind_of, looks_bare};
 use crate::root::Root;
 
@@ -130,8 +130,20 @@ impl Walk {
         let directory = &visit.directory;
         // One that can be listed but not searched shows names and nothing else of what is in it.
         let is_open = || rustix::fs::accessat(rustix::fs::CWD, directory, Access::EXEC_OK, AtFlags::EACCESS);
-        let entries = match std::fs::read_dir(directory).and_then(|entries| Ok(is_open().map(|()| entries)?)) {
-            Ok(entries) => entries,
+        let mut found = Vec::new();
+        let mut bounded = true;
+        let listed = directory::list(directory, |name, kind| {
+            self.entries += 1;
+            bounded = self.entries <= self.max_entries && Instant::now() <= self.deadline;
+            found.push(Found { path: directory.join(&name), name, kind });
+            bounded
+        });
+        match listed.and_then(|()| Ok(is_open()?)) {
+            Ok(()) if !bounded => {
+                self.scan.unseen = Some(format!("the scan of the workspace ended after {} entries", self.entries));
+                return false;
+            }
+            Ok(()) => {}
             // An owner may open it again from inside; what nobody saw is covered as a whole.
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
                 self.scan.secrets.push(directory.as_path().into());
@@ -148,19 +160,9 @@ impl Walk {
                 self.inventory.unseen.push(self.relative(directory).into());
                 return true;
             }
-        };
-        let mut found = Vec::new();
-        for entry in entries {
-            self.entries += 1;
-            if self.entries > self.max_entries || Instant::now() > self.deadline {
-                self.scan.unseen = Some(format!("the scan of the workspace ended after {} entries", self.entries));
-                return false;
-            }
-            let Ok((entry, kind)) = entry.and_then(|entry| entry.file_type().map(|kind| (entry, kind))) else {
-                self.scan.unseen = Some("an entry of the workspace could not be looked at".into());
-                continue;
-            };
-            found.push(Found { name: entry.file_name(), path: entry.path(), kind });
+        }
+        if found.iter().any(|entry| entry.kind == FileType::Unknown) {
+            self.scan.unseen = Some("an entry of the workspace could not be looked at".into());
         }
         let bare = looks_bare(found.iter().map(|entry| entry.name.as_os_str()));
         if visit.place == Place::Git && found.iter().any(|entry| entry.name == "HEAD") {
@@ -246,7 +248,7 @@ impl Walk {
             self.scan.secrets.push(path.into());
             return;
         }
-        let target = path.canonicalize();
+        let target = canonical(&path);
         self.scan.secret_links.push(path.into());
         let inside = |target: &PathBuf| target.starts_with(&self.workspace) && target.is_file();
         if let Some(target) = target.ok().filter(inside) {
@@ -267,7 +269,7 @@ impl Walk {
 
     /// What a link leads to is what is read or run, wherever in the workspace that is.
     fn protect_target(&mut self, link: &Path) {
-        let target = link.canonicalize().ok();
+        let target = canonical(link).ok();
         let inside = |target: &PathBuf| target.starts_with(&self.workspace) && *target != self.workspace;
         if let Some(target) = target.filter(inside) {
             self.pin_directories_of(&target);

@@ -213,6 +213,10 @@ impl<T> Aside<T> {
         Ok(Self { pid, waited: false, shared })
     }
 
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
+    }
+
     /// Waits for what it made.
     pub(crate) fn wait(mut self) -> io::Result<T> {
         self.reap()?;

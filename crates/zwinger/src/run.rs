@@ -48,7 +48,7 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
     }
     let (custody, around) = Custody::open(&confinement, state.as_ref());
     custody::show_earlier(confinement.workspace(), custody.earlier());
-    let ran = launch.run(&confinement, &around, arguments.command.clone(), output);
+    let ran = launch.run(&confinement, &around, &arguments.command, output);
     // In any case: what ran may have left something, also if zwinger failed.
     let settled = custody.close();
     custody::show(confinement.workspace(), &settled);

@@ -174,15 +174,21 @@ pub(super) fn attach(tree: &OwnedFd, at: &Path) -> io::Result<()> {
 /// now, or granted as a whole, so nothing can be made there (CVE-2026-87766 is a launcher that did).
 pub(super) fn place(at: &Path, tree: &OwnedFd) -> io::Result<()> {
     let kind = FileType::from_raw_mode(rustix::fs::statat(tree, c"", AtFlags::EMPTY_PATH)?.st_mode);
-    if let Some(parent) = at.parent() {
-        std::fs::create_dir_all(parent)?;
+    let make = || match kind {
+        FileType::Directory => rustix::fs::mkdir(at, Mode::from_raw_mode(0o755)),
+        _ => rustix::fs::mknodat(CWD, at, FileType::RegularFile, Mode::from_raw_mode(0o644), 0),
+    };
+    let made = match make() {
+        Err(Errno::NOENT) => {
+            at.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+            make()
+        }
+        made => made,
+    };
+    match made {
+        Ok(()) | Err(Errno::EXIST) => attach(tree, at),
+        Err(error) => Err(error.into()),
     }
-    match kind {
-        FileType::Directory => std::fs::create_dir_all(at)?,
-        _ if at.exists() => {}
-        _ => drop(std::fs::File::create(at)?),
-    }
-    attach(tree, at)
 }
 
 /// The entries of /dev that are not devices of the host: links to /proc/self/fd, shared memory, terminals of our own.

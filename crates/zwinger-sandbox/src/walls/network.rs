@@ -9,6 +9,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::thread::LinkNameSpaceType;
 
 use super::WallError;
+use crate::processors::Processors;
 use crate::sys::{self, Aside};
 
 /// A namespace in the making.
@@ -16,8 +17,9 @@ pub(crate) struct PrivateNetwork(Aside<OwnedFd>);
 
 impl PrivateNetwork {
     /// Starts making it.
-    pub(crate) fn begin() -> Result<Self, WallError> {
-        Aside::start(make).map(Self).map_err(WallError::at("make a network namespace"))
+    pub(crate) fn begin(processors: Processors) -> Result<Self, WallError> {
+        let making = Aside::start(make).inspect(|making| processors.leave_ours_to_us(making.pid()));
+        making.map(Self).map_err(WallError::at("make a network namespace"))
     }
 
     /// Waits until it is made and moves this process into it.
