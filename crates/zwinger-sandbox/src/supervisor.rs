@@ -1,8 +1,9 @@
 //! One command from start to the proof that nothing of it is left.
 //!
-//! The proof: a supervisor process (`sys::Shim`) is the subreaper of the command, so every living descendant has a chain of
-//! parents that ends at it, setsid(2) and double forks included; when its wait(2) says ECHILD the tree is empty.
+//! The proof: one process adopts every orphan of the command ([`Reaper`]), so every living descendant has a chain of parents that
+//! ends at it, setsid(2) and double forks included; when its wait(2) says ECHILD the tree is empty.
 
+mod reaper;
 mod rlimits;
 mod tally;
 mod tree;
@@ -16,13 +17,14 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{CWD, Mode, OFlags};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
+use rustix::process::{Pid, Signal, WaitOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::capture::Captured;
 use crate::confinement::Limits;
 use crate::outputs::Outputs;
-use crate::sys::{self, Exec, ExecParts, Shim};
+use crate::sys::{Exec, ExecParts};
+use reaper::Reaper;
 pub(crate) use rlimits::behind;
 use tree::Freeze;
 pub use watch::LimitHit;
@@ -53,7 +55,8 @@ pub struct Command {
 /// Where its streams go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Streams {
-    /// To those of this process, terminal included (`zwinger run`). The calling process leaves its terminal.
+    /// To those of this process, terminal included (`zwinger run`). The calling process leaves its terminal, and has no other
+    /// child.
     Inherit,
     /// Empty input, captured output, no terminal.
     Capture,
@@ -155,23 +158,23 @@ pub fn run(
         new_session: streams == Streams::Capture,
         limits: rlimits::of(command),
     })?;
-    let (status, status_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(io::Error::from)?;
     let started = Instant::now();
-    let shim = Shim::start(exec, status_end)?;
+    let reaper = match streams == Streams::Inherit && rustix::process::getpid().is_init() {
+        true => Reaper::here(exec)?,
+        false => Reaper::apart(exec)?,
+    };
     if streams == Streams::Inherit {
         // The command keeps the terminal. In another session than it we have a share of the processor of our own (sched(7), the
         // autogroup feature), however many processes it has; other commands have a session of their own already.
         let _ = rustix::process::setsid();
     }
-    Supervision::new(command, shim, status, outputs, started)?.conduct(cancel)
+    Supervision::new(command, reaper, outputs, started).conduct(cancel)
 }
 
 /// The supervisor's end of the descriptors of a running command.
 struct Supervision<'a> {
     command: &'a Command,
-    shim: Shim,
-    status: OwnedFd,
-    ended: OwnedFd,
+    reaper: Reaper,
     started: Instant,
     end: Option<End>,
     timed_out: bool,
@@ -197,13 +200,10 @@ enum Phase {
 }
 
 impl<'a> Supervision<'a> {
-    fn new(command: &'a Command, shim: Shim, status: OwnedFd, outputs: Outputs, started: Instant) -> io::Result<Self> {
-        let ended = rustix::process::pidfd_open(shim.pid(), PidfdFlags::empty())?;
-        Ok(Self {
+    fn new(command: &'a Command, reaper: Reaper, outputs: Outputs, started: Instant) -> Self {
+        Self {
             command,
-            shim,
-            status,
-            ended,
+            reaper,
             started,
             end: None,
             timed_out: false,
@@ -213,7 +213,7 @@ impl<'a> Supervision<'a> {
             freeze: Freeze::default(),
             leftovers: 0,
             outputs,
-        })
+        }
     }
 
     fn conduct(mut self, cancel: Option<BorrowedFd<'_>>) -> Result<Finished, SupervisorError> {
@@ -228,14 +228,12 @@ impl<'a> Supervision<'a> {
             };
             let until = until.min(Instant::now() + TICK);
             let ready = self.wait(cancel.filter(|_| phase == Phase::Running), until)?;
-            if ready.status {
-                self.read_status()?;
-            }
+            let over = ready.reaper && self.hear()?;
             self.outputs.read(&ready.pipes)?;
-            if ready.ended {
+            if over {
                 break;
             }
-            if self.shim.is_stopped()? {
+            if self.reaper.is_stopped()? {
                 return Err(self.lost());
             }
             let now = Instant::now();
@@ -250,7 +248,7 @@ impl<'a> Supervision<'a> {
                     self.terminate(now)
                 }
                 Phase::Draining(until) if now >= until => {
-                    self.leftovers = tree::count(self.shim.pid());
+                    self.leftovers = tree::count(self.reaper.top());
                     self.terminate(now)
                 }
                 Phase::Terminating(until) if now >= until => self.begin_sweep(),
@@ -259,7 +257,7 @@ impl<'a> Supervision<'a> {
                     self.sweep();
                     phase
                 }
-                unchanged => match self.watch.look(self.shim.pid(), &self.command.limits) {
+                unchanged => match self.watch.look(self.reaper.top(), &self.command.limits) {
                     Some(hit) => {
                         // What is being ended anyway is not named twice.
                         self.limit = Some(hit).filter(|_| !self.timed_out && !self.cancelled);
@@ -269,11 +267,9 @@ impl<'a> Supervision<'a> {
                 },
             };
         }
-        self.read_status()?;
-        let emptied = self.shim.wait()? || matches!(self.end, Some(End::NotStarted(_)));
+        let emptied = self.reaper.saw_nothing_left()? || matches!(self.end, Some(End::NotStarted(_)));
         let (true, Some(end)) = (emptied, self.end) else { return Err(self.lost()) };
         // Everything that held the pipes is gone, so this ends at their end of file.
-        self.shim.release_streams();
         self.outputs.read_to_end()?;
         Ok(self.finish(end))
     }
@@ -300,7 +296,8 @@ impl<'a> Supervision<'a> {
         let left = until.saturating_duration_since(Instant::now());
         let timeout =
             Timespec { tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
-        let mut polled = vec![PollFd::new(&self.ended, PollFlags::IN), PollFd::new(&self.status, PollFlags::IN)];
+        let mut polled: Vec<_> = self.reaper.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let of_reaper = polled.len();
         polled.extend(cancel.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
         polled.extend(self.outputs.open().map(|pipe| PollFd::from_borrowed_fd(pipe, PollFlags::IN)));
         match rustix::event::poll(&mut polled, Some(&timeout)) {
@@ -308,40 +305,24 @@ impl<'a> Supervision<'a> {
             Err(error) => return Err(error.into()),
         }
         let mut ready = polled.iter().map(|fd| !fd.revents().is_empty());
+        // Not `any`, which leaves what comes after the first.
+        let reaper = ready.by_ref().take(of_reaper).filter(|ready| *ready).count() > 0;
         Ok(Ready {
-            ended: ready.next().unwrap_or(false),
-            status: ready.next().unwrap_or(false),
+            reaper,
             cancel: cancel.is_some() && ready.next().unwrap_or(false),
             pipes: ready.enumerate().filter(|(_, ready)| *ready).map(|(index, _)| index).collect(),
         })
     }
 
-    /// Reads what the shim reported so far.
-    fn read_status(&mut self) -> io::Result<()> {
-        let mut polled = [PollFd::new(&self.status, PollFlags::IN)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        while rustix::event::poll(&mut polled, Some(&now))? > 0 {
-            // A pipe write of 8 bytes is atomic (pipe(7)), so a read gives whole reports.
-            let mut report = [0_u8; 8];
-            if rustix::io::read(&self.status, &mut report)? < report.len() {
-                break;
-            }
-            let [a, b, c, d, e, f, g, h] = report;
-            let (kind, number) = (u32::from_ne_bytes([a, b, c, d]), i32::from_ne_bytes([e, f, g, h]));
-            // The first report, whichever it is: the streams are the command's alone from now on.
-            self.shim.release_streams();
-            match kind {
-                sys::EXITED if self.end.is_none() => self.end = Some(End::Exited(number)),
-                sys::SIGNALLED if self.end.is_none() => self.end = Some(End::Signalled(number)),
-                sys::NOT_STARTED => self.end = Some(End::NotStarted(number)),
-                _ => {}
-            }
-        }
-        Ok(())
+    /// Hears what the reaper has to say. `true`: it has nothing more to wait for.
+    fn hear(&mut self) -> io::Result<bool> {
+        let news = self.reaper.look()?;
+        self.end = self.end.or(news.end);
+        Ok(news.over)
     }
 
     fn terminate(&self, now: Instant) -> Phase {
-        tree::signal(self.shim.pid(), Signal::TERM);
+        tree::signal(self.reaper.top(), Signal::TERM);
         Phase::Terminating(now + self.command.limits.grace)
     }
 
@@ -352,15 +333,14 @@ impl<'a> Supervision<'a> {
 
     fn sweep(&mut self) {
         match self.limit {
-            Some(LimitHit::Tasks(_) | LimitHit::Processes(_)) => self.freeze.pass(self.shim.pid()),
-            _ => drop(tree::signal(self.shim.pid(), Signal::KILL)),
+            Some(LimitHit::Tasks(_) | LimitHit::Processes(_)) => self.freeze.pass(self.reaper.top()),
+            _ => drop(tree::signal(self.reaper.top(), Signal::KILL)),
         }
     }
 }
 
 struct Ready {
-    ended: bool,
-    status: bool,
+    reaper: bool,
     cancel: bool,
     pipes: Vec<usize>,
 }

@@ -153,6 +153,21 @@ pub(crate) fn ignore_terminal_signals() {
     }
 }
 
+/// Readable while the end of a child has not been seen (signalfd(2)); SIGCHLD itself is blocked.
+pub(crate) fn child_signals() -> io::Result<OwnedFd> {
+    let mut children = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset initialises the set that the others change and read; a descriptor that is not -1 is new, and ours.
+    unsafe {
+        libc::sigemptyset(children.as_mut_ptr());
+        libc::sigaddset(children.as_mut_ptr(), libc::SIGCHLD);
+        libc::sigprocmask(libc::SIG_BLOCK, children.as_ptr(), std::ptr::null_mut());
+        match libc::signalfd(-1, children.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(OwnedFd::from_raw_fd(fd)),
+        }
+    }
+}
+
 fn block_all_signals() {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigfillset initialises the set that sigprocmask then reads.
@@ -402,6 +417,31 @@ fn candidates(program: &OsStr, path: &OsStr) -> io::Result<Vec<CString>> {
 
 const STACK: usize = 128 * 1024;
 
+/// A command on its way to exec, in the hands of its child.
+struct Attempt {
+    exec: Option<Exec>,
+    errno: i32,
+}
+
+/// Starts a command as a child of this process. `Err` inside: the errno that exec(2) gave.
+pub(crate) fn spawn(exec: Exec) -> io::Result<Result<Pid, i32>> {
+    let mut stack = Box::<[u128]>::new_uninit_slice(STACK / size_of::<u128>());
+    let mut attempt = Attempt { exec: Some(exec), errno: 0 };
+    let top = stack.as_mut_ptr_range().end.cast::<c_void>();
+    let argument = (&raw mut attempt).cast::<c_void>();
+    // SAFETY: the stack is a live allocation whose end is 16-byte aligned (u128); with CLONE_VFORK this process sleeps until the
+    // child has called exec or ended, so the child has the memory for itself.
+    let child = unsafe { libc::clone(child_main, top, libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD, argument) };
+    if child == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    let child = Pid::from_raw(child).ok_or_else(|| io::Error::other("clone(2) gave an impossible pid"))?;
+    match attempt.errno {
+        0 => Ok(Ok(child)),
+        errno => wait_for(child).map(|_| Err(errno)),
+    }
+}
+
 /// A supervisor: a process that shares our memory and descriptor table, adopts every orphan of the command that it
 /// starts, and waits until none of its descendants is left. Killed and waited for when dropped.
 pub(crate) struct Shim {
@@ -410,13 +450,12 @@ pub(crate) struct Shim {
     shared: Box<Shared>,
 }
 
-/// What the shim and its child use. We touch `exec` again only after the shim has said that it is done with it.
+/// What the shim and its child use. We touch `attempt` again only after the shim has said that it is done with it.
 struct Shared {
-    exec: Option<Exec>,
+    attempt: Attempt,
     /// The write end of a pipe, and its number for the shim (they share the descriptor table).
     _status: OwnedFd,
     status: RawFd,
-    exec_errno: i32,
     shim_stack: Box<[MaybeUninit<u128>]>,
     child_stack: Box<[MaybeUninit<u128>]>,
 }
@@ -432,10 +471,9 @@ impl Shim {
     pub(crate) fn start(exec: Exec, status: OwnedFd) -> io::Result<Self> {
         let stack = || Box::new_uninit_slice(STACK / size_of::<u128>());
         let mut shared = Box::new(Shared {
-            exec: Some(exec),
+            attempt: Attempt { exec: Some(exec), errno: 0 },
             status: status.as_raw_fd(),
             _status: status,
-            exec_errno: 0,
             shim_stack: stack(),
             child_stack: stack(),
         });
@@ -459,7 +497,7 @@ impl Shim {
     /// Closes our copies of the command's streams, so that their readers see the end of file. Only after the shim has
     /// reported STARTED or NOT_STARTED, or has ended: from then on it does not use them.
     pub(crate) fn release_streams(&mut self) {
-        self.shared.exec = None;
+        self.shared.attempt.exec = None;
     }
 
     /// Whether it was stopped, which only its command can have done.
@@ -489,22 +527,23 @@ extern "C" fn shim_main(argument: *mut c_void) -> c_int {
     let shared = argument.cast::<Shared>();
     // SAFETY: `Shim::start` passes a pointer to a Shared that outlives this process; its thread waits for our report. The
     // descriptor is in the table that both share, and is closed only after our end.
-    let (status, top) = unsafe {
-        (BorrowedFd::borrow_raw((*shared).status), (*shared).child_stack.as_mut_ptr_range().end.cast::<c_void>())
+    let (status, top, attempt) = unsafe {
+        let top = (*shared).child_stack.as_mut_ptr_range().end.cast::<c_void>();
+        (BorrowedFd::borrow_raw((*shared).status), top, &raw mut (*shared).attempt)
     };
     if rustix::process::set_child_subreaper(Some(rustix::process::getpid())).is_err() {
         report(status, NOT_STARTED, libc::EPERM);
         return 1;
     }
-    // SAFETY: as in `Shim::start`; with CLONE_VFORK this process sleeps until the child has called exec or ended, so the
-    // child has the memory for itself.
-    let child = unsafe { libc::clone(child_main, top, libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD, argument) };
+    // SAFETY: as in `Shim::start`, and as in `spawn`.
+    let child =
+        unsafe { libc::clone(child_main, top, libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD, attempt.cast()) };
     if child == -1 {
         report(status, NOT_STARTED, libc::EAGAIN);
         return 1;
     }
     // SAFETY: the child has ended or called exec, so nobody else uses the field.
-    match unsafe { (*shared).exec_errno } {
+    match unsafe { (*attempt).errno } {
         0 => report(status, STARTED, child),
         errno => report(status, NOT_STARTED, errno),
     }
@@ -529,9 +568,9 @@ fn report(status: BorrowedFd<'_>, kind: u32, number: i32) {
 }
 
 extern "C" fn child_main(argument: *mut c_void) -> c_int {
-    // SAFETY: the shim sleeps in vfork until we exec or end and its parent waits for the report, so this is the only access.
-    let shared = unsafe { &mut *argument.cast::<Shared>() };
-    shared.exec_errno = shared.exec.as_ref().map_or(libc::EINVAL, Exec::enter);
+    // SAFETY: our parent sleeps in vfork until we exec or end, and who shares its memory waits for it, so this is the only access.
+    let attempt = unsafe { &mut *argument.cast::<Attempt>() };
+    attempt.errno = attempt.exec.as_ref().map_or(libc::EINVAL, Exec::enter);
     127
 }
 

@@ -4,6 +4,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 
+use crate::caller::Caller;
 use crate::scratch::{Scratch, link, list, make_dir, open, read_text, write};
 
 const YES: [&str; 2] = ["--approve", "yes"];
@@ -169,8 +170,10 @@ fn w5_a_write_through_a_link_names_the_file() {
 #[test]
 fn i14_a_stopped_supervisor_ends_the_run() {
     let scratch = Scratch::new();
+    // In a namespace of its own it is the first process, which nothing inside can stop.
+    let expected = if Caller::Plain.has_namespaces() { 0 } else { 125 };
     let ended = scratch.sh("kill -STOP $PPID; exit 0");
-    assert_eq!(ended.code, 125, "{ended:?}");
+    assert_eq!(ended.code, expected, "{ended:?}");
     let ended = scratch.tool("run_command", &json!({"command": "kill -STOP $PPID; exit 0"}), &YES);
     assert_eq!(ended.code, 1, "{ended:?}");
 }
