@@ -190,7 +190,7 @@ impl Keeper {
                 own_ids.map()?;
             }
             let network = self.plan.private_network.then(|| PrivateNetwork::begin(Processors::read())).transpose()?;
-            Tree::begin(Processes::Hosts)?.complete(&self.plan, mounts)?.wait()?;
+            Tree::begin(Processes::Hosts)?.complete(&self.plan, mounts)?;
             network.map_or(Ok(()), PrivateNetwork::enter)?;
         }
         rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
@@ -278,6 +278,7 @@ impl Keeper {
                 mounts::fresh_proc(&self.plan)?;
             }
             if self.plan.seal.is_some() {
+                walls::bound_capabilities(&self.plan)?;
                 walls::drop_capabilities(&self.plan)?;
             }
             rustix::stdio::dup2_stdin(stdin).map_err(WallError::at("connect stdin"))?;

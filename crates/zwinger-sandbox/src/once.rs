@@ -21,7 +21,7 @@ use crate::processors::Processors;
 use crate::supervisor::{self, Command, Finished, Streams, SupervisorError};
 use crate::sys::{self, Cloned};
 use crate::temporary::TemporaryDirectory;
-use crate::walls::{self, LettingGo, OwnIds, PrivateNetwork, Processes, Tree, WallError};
+use crate::walls::{self, OwnIds, PrivateNetwork, Processes, Tree, WallError};
 use crate::watch::{Inside, Watch};
 
 /// Why a command has no exit status of its own.
@@ -445,22 +445,25 @@ fn raise(
         rustix::stdio::dup2_stderr(stderr).map_err(WallError::at("connect the output"))?;
     }
     drop(ends);
-    let letting_go = match (begun.tree, &plan.mounts) {
-        (Some(tree), Some(mounts)) => Some(tree.complete(plan, mounts)?),
-        _ => None,
-    };
-    begun.network.map_or(Ok(()), PrivateNetwork::enter)?;
+    if let (Some(tree), Some(mounts)) = (begun.tree, &plan.mounts) {
+        tree.complete(plan, mounts)?;
+    }
     rustix::process::chdir(&*plan.workspace).map_err(WallError::at("enter the workspace"))?;
     if let Some(seal) = &plan.seal {
+        walls::bound_capabilities(plan)?;
+        walls::seal_files(seal)?;
+    }
+    // As late as can be: it takes longest to make.
+    begun.network.map_or(Ok(()), PrivateNetwork::enter)?;
+    if let Some(seal) = &plan.seal {
         walls::drop_capabilities(plan)?;
-        walls::seal(seal)?;
+        walls::seal_calls(seal)?;
     }
     if *is_watched {
         let workspace = supervisor::open_directory(Path::new(".")).map_err(WallError::at("enter the workspace"))?;
         send(socket.as_fd(), &Report::Raised, &[workspace.as_fd()])
             .map_err(WallError::at("tell that the walls stand"))?;
     }
-    letting_go.map_or(Ok(()), LettingGo::wait)?;
     Ok(Some(*order))
 }
 

@@ -3,6 +3,8 @@
 use rustix::process::Pid;
 use rustix::thread::CpuSet;
 
+use crate::sys;
+
 /// The processors that a process may use.
 #[derive(Clone, Copy)]
 pub(crate) struct Processors(Option<CpuSet>);
@@ -15,7 +17,7 @@ impl Processors {
     /// Keeps a new process off the processor that we run on, where the kernel would let it wait for us.
     pub(crate) fn leave_ours_to_us(self, child: Pid) {
         if let Some(mut others) = self.0.filter(|all| all.count() > 1) {
-            others.unset(rustix::thread::sched_getcpu());
+            others.unset(sys::current_processor());
             let _ = rustix::thread::sched_setaffinity(Some(child), &others);
         }
     }

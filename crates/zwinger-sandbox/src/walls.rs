@@ -2,10 +2,10 @@
 //!
 //! 1. namespaces and id maps ([`OwnIds::map`], [`map_all_ids`])
 //! 2. mounts ([`Tree`]), and the network namespace, which takes longest to make ([`PrivateNetwork`])
-//! 3. capabilities ([`drop_capabilities`])
-//! 4. Landlock, after all mounting: a landlocked task may not mount, whatever its capabilities
-//! 5. seccomp, which forbids all of the above
-//! 6. not dumpable: that, not Landlock, keeps commands out of our memory ([`seal`])
+//! 3. Landlock, after all mounting: a landlocked task may not mount, whatever its capabilities ([`seal_files`])
+//! 4. capabilities, when the network is entered ([`bound_capabilities`], [`drop_capabilities`])
+//! 5. seccomp, which forbids all of the above, and not dumpable: that, not Landlock, keeps commands out of our memory
+//!    ([`seal_calls`])
 
 pub(crate) mod mounts;
 mod network;
@@ -22,7 +22,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use crate::plan::{Plan, Rule, Seal};
 use crate::sys;
 pub(crate) use network::PrivateNetwork;
-pub(crate) use tree::{LettingGo, Processes, Tree};
+pub(crate) use tree::{Processes, Tree};
 
 /// A step of the walls that failed. Always an end: nothing runs behind half a wall.
 #[derive(Debug, thiserror::Error)]
@@ -98,16 +98,19 @@ pub(crate) fn map_all_ids(process: rustix::process::Pid) -> Result<(), WallError
     Ok(())
 }
 
-/// Drops every capability. For a root caller those over files of other owners stay, in a namespace that owns nothing else.
-pub(crate) fn drop_capabilities(plan: &Plan) -> Result<(), WallError> {
-    let keep = if plan.root_caller && plan.mounts.is_some() {
-        CapabilitySet::CHOWN | CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER | CapabilitySet::FSETID
-    } else {
-        CapabilitySet::empty()
-    };
+/// For a root caller those over files of other owners, in a namespace that owns nothing else.
+fn kept_capabilities(plan: &Plan) -> CapabilitySet {
+    match plan.root_caller && plan.mounts.is_some() {
+        true => CapabilitySet::CHOWN | CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER | CapabilitySet::FSETID,
+        false => CapabilitySet::empty(),
+    }
+}
+
+/// Takes from the bounding set what nothing inside may ever have.
+pub(crate) fn bound_capabilities(plan: &Plan) -> Result<(), WallError> {
     let held = rustix::thread::capabilities(None).map_err(WallError::at("read the capabilities"))?;
     if held.effective.contains(CapabilitySet::SETPCAP) {
-        for capability in CapabilitySet::all().difference(keep).iter() {
+        for capability in CapabilitySet::all().difference(kept_capabilities(plan)).iter() {
             match rustix::thread::remove_capability_from_bounding_set(capability) {
                 // EINVAL: the kernel does not know this one.
                 Ok(()) | Err(rustix::io::Errno::INVAL) => {}
@@ -115,15 +118,31 @@ pub(crate) fn drop_capabilities(plan: &Plan) -> Result<(), WallError> {
             }
         }
     }
-    let keep = keep.intersection(held.permitted);
+    Ok(())
+}
+
+/// Drops every capability that is not kept.
+pub(crate) fn drop_capabilities(plan: &Plan) -> Result<(), WallError> {
+    let held = rustix::thread::capabilities(None).map_err(WallError::at("read the capabilities"))?;
+    let keep = kept_capabilities(plan).intersection(held.permitted);
     let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
     rustix::thread::set_capabilities(None, sets).map_err(WallError::at("drop the capabilities"))?;
     rustix::thread::set_no_new_privs(true).map_err(WallError::at("set no_new_privs"))
 }
 
-/// Landlock, seccomp and not dumpable, on a process that has one thread.
+/// All of it, on a process that has one thread.
 pub fn seal(seal: &Seal) -> Result<(), WallError> {
-    ruleset::restrict(&seal.rules, ruleset::Scoped::Yes)?;
+    seal_files(seal)?;
+    seal_calls(seal)
+}
+
+/// Landlock.
+pub(crate) fn seal_files(seal: &Seal) -> Result<(), WallError> {
+    ruleset::restrict(&seal.rules, ruleset::Scoped::Yes)
+}
+
+/// Seccomp, and not dumpable.
+pub(crate) fn seal_calls(seal: &Seal) -> Result<(), WallError> {
     seccomp::install(seal)?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(WallError::at("set not dumpable"))
 }

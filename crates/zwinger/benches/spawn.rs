@@ -22,6 +22,9 @@ const BOUND_TO_BWRAP: f64 = 0.6;
 /// Of the rounds an expensive peer runs in every so many-th, so that the whole ends within minutes.
 const EXPENSIVE: usize = 10;
 
+/// Between two runs. A network namespace takes the kernel milliseconds to remove, after the command has ended.
+const SETTLE: Duration = Duration::from_millis(20);
+
 /// What a contender's walls hold; it is tried before anything is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Holds {
@@ -57,6 +60,8 @@ fn main() -> ExitCode {
     // Alternating, so that a machine that slows down slows all of them.
     for run in 0..runs + 5 {
         for contender in contenders.iter_mut().filter(|contender| run % contender.every == 0) {
+            // What the kernel still tears down of the one before is not this one's time.
+            std::thread::sleep(SETTLE);
             let time = measure(&contender.argv, &base);
             if run >= 5 {
                 contender.times.push(time);

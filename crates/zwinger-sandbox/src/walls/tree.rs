@@ -11,7 +11,7 @@ use super::WallError;
 use super::mounts::{self, Host};
 use crate::host_path::HostPath;
 use crate::plan::{self, Bind, Mounts, PROC_HIDDEN, Piece, Plan};
-use crate::sys::{Aside, MountAttributes};
+use crate::sys::MountAttributes;
 
 /// Whose processes /proc shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -67,8 +67,8 @@ impl Tree {
         Ok(Self { host, processes })
     }
 
-    /// What this tree has.
-    pub(crate) fn complete(self, plan: &Plan, mounts: &Mounts) -> Result<LettingGo, WallError> {
+    /// What this tree has. The host's is gone then.
+    pub(crate) fn complete(self, plan: &Plan, mounts: &Mounts) -> Result<(), WallError> {
         for (link, target) in &mounts.links {
             match rustix::fs::symlink(&**target, &**link) {
                 Ok(()) | Err(Errno::EXIST) => {}
@@ -109,25 +109,9 @@ impl Tree {
             mounts::freeze(&cover).map_err(WallError::at("make a file system in memory read-only"))?;
         }
         rustix::process::chdir("/").map_err(WallError::at("enter the tree"))?;
-        Aside::start(let_go).map(LettingGo).map_err(WallError::at("let go of the host's tree"))
+        // The old root is stacked on the new one, where "." finds it.
+        rustix::mount::unmount(c".", UnmountFlags::DETACH).map_err(WallError::at("let go of the host's tree"))
     }
-}
-
-/// The host's tree on its way out, beside us: the kernel waits for all processors that may still look at it (synchronize_rcu in
-/// namespace_unlock), a tenth of a millisecond.
-#[must_use = "the host's tree is there until it is waited for"]
-pub(crate) struct LettingGo(Aside<()>);
-
-impl LettingGo {
-    /// Before anything runs that is not ours.
-    pub(crate) fn wait(self) -> Result<(), WallError> {
-        self.0.wait().map_err(WallError::at("let go of the host's tree"))
-    }
-}
-
-/// Runs beside the caller: system calls only. The old root is stacked on the new one, where "." finds it.
-fn let_go() -> rustix::io::Result<()> {
-    rustix::mount::unmount(c".", UnmountFlags::DETACH)
 }
 
 fn place(host: &Host, bind: &Bind) -> Result<(), WallError> {
