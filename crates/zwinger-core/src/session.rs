@@ -75,10 +75,12 @@ pub struct State {
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// Neither variable is set.
-    #[error("neither XDG_STATE_HOME nor HOME is set to an absolute path, so there is no place for the audit log")]
+    #[error(
+        "neither XDG_STATE_HOME nor HOME is set to an absolute path, so there is no place for the audit log; set XDG_STATE_HOME"
+    )]
     Nowhere,
     /// It cannot be made or used.
-    #[error("{0}: {1}")]
+    #[error("the state directory {0} cannot be used: {1}; mend it, or set XDG_STATE_HOME to another place")]
     Unusable(PathBuf, std::io::Error),
     /// A model could write its own audit.
     #[error("the state directory {0} can be written from inside the walls; set XDG_STATE_HOME to another place")]
@@ -117,7 +119,8 @@ impl State {
         if exposed(&real) {
             return Err(StateError::Exposed(real));
         }
-        Root::create_private(&path.join("audit")).map_err(unusable)?;
+        let audit = path.join("audit");
+        Root::create_private(&audit).map_err(|error| StateError::Unusable(audit, error))?;
         Ok(Self { root, path: real })
     }
 

@@ -1,6 +1,7 @@
 //! `zwinger audit`: what was called, who permitted it, and what came of it.
 
 use std::collections::VecDeque;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use zwinger_core::escape;
 use zwinger_core::session::State;
 
 use crate::args::{Audit, AuditCommand};
-use crate::{BROKEN, answer, complain, to_stdout};
+use crate::{BROKEN, answer, complain};
 
 /// How often `tail -f` looks for more.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -24,6 +25,10 @@ pub(crate) fn run(arguments: &Audit) -> ExitCode {
         AuditCommand::Verify => verify(),
     };
     done.unwrap_or_else(|error| {
+        // A reader that has gone away has what it wanted.
+        if error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe) {
+            return ExitCode::SUCCESS;
+        }
         complain(&error);
         BROKEN.into()
     })
@@ -44,9 +49,7 @@ fn tail(count: usize, follow: bool, json: bool) -> anyhow::Result<ExitCode> {
                 last.pop_front();
             }
         }
-        for entry in &last {
-            print(entry, json)?;
-        }
+        print(last.make_contiguous(), json)?;
         offset = end;
     }
     while follow {
@@ -54,29 +57,22 @@ fn tail(count: usize, follow: bool, json: bool) -> anyhow::Result<ExitCode> {
         // Opened anew: it may have been made, or moved away.
         let Some(log) = open()? else { continue };
         let (lines, end) = log.lines(offset)?;
-        for entry in lines {
-            print(&entry?, json)?;
-        }
+        print(&lines.collect::<Result<Vec<_>, _>>()?, json)?;
         offset = if end < offset { 0 } else { end };
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(entry: &Entry, json: bool) -> std::io::Result<()> {
-    match json {
-        true => stored([entry]),
-        false => answer(&line(entry)),
+fn print(entries: &[Entry], json: bool) -> std::io::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    for entry in entries {
+        match json {
+            true => stdout.write_all(&entry.text)?,
+            false => stdout.write_all(line(entry).as_bytes())?,
+        }
+        stdout.write_all(b"\n")?;
     }
-}
-
-/// The lines as they are in the file.
-fn stored<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> std::io::Result<()> {
-    to_stdout(|stdout| {
-        entries.into_iter().try_for_each(|entry| {
-            stdout.write_all(&entry.text)?;
-            writeln!(stdout)
-        })
-    })
+    stdout.flush()
 }
 
 fn show(id: Option<&str>, session: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
@@ -91,9 +87,9 @@ fn show(id: Option<&str>, session: Option<&str>, json: bool) -> anyhow::Result<E
     }
     if json {
         let mut entries: Vec<_> =
-            records.iter().flat_map(|record| [Some(&record.first), record.end.as_ref()]).flatten().collect();
+            records.into_iter().flat_map(|record| [Some(record.first), record.end]).flatten().collect();
         entries.sort_by_key(|entry| entry.line);
-        stored(entries)?;
+        print(&entries, json)?;
         return Ok(ExitCode::SUCCESS);
     }
     let shown: Vec<_> = match id {
