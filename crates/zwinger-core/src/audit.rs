@@ -88,7 +88,7 @@ impl Audit {
     /// When it cannot be written; the command must not run then.
     pub fn begin_run(state: &State, subject: Subject, argv: &[OsString]) -> Result<Ticket, Broken> {
         let audit = Self::new(state, open(state)?, None, subject, None);
-        let argv: Vec<_> = argv.iter().map(|word| text_or_digest(word)).collect();
+        let argv: Vec<_> = argv.iter().map(text_or_digest).collect();
         let fields = json!({
             "tool": "run",
             "arguments": {"argv": argv},

@@ -29,9 +29,11 @@ impl Process {
 }
 
 fn start(pid: u32) -> Option<u64> {
-    let mut stat = Vec::new();
-    let file = Root::open_ambient(Path::new("/proc")).ok()?.open_file(Path::new(&format!("{pid}/stat"))).ok()?;
-    file.take(4096).read_to_end(&mut stat).ok()?;
+    let mut stat = [0; 1024];
+    let path = format!("{pid}/stat");
+    let mut file = Root::open_ambient(Path::new("/proc")).ok()?.open_file(Path::new(&path)).ok()?;
+    let count = file.read(&mut stat).ok()?;
+    let stat = stat.get(..count)?;
     // Of pid (name) state …, the name may hold anything, so look behind its last parenthesis.
     let rest = stat.get(stat.iter().rposition(|byte| *byte == b')')? + 1..)?;
     let mut fields = std::str::from_utf8(rest).ok()?.split_ascii_whitespace();

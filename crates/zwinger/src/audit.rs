@@ -52,7 +52,12 @@ fn tail(count: usize, follow: bool, json: bool) -> anyhow::Result<ExitCode> {
         print(last.make_contiguous(), json)?;
         offset = end;
     }
-    while follow {
+    if follow { go_on(offset, json) } else { Ok(ExitCode::SUCCESS) }
+}
+
+/// Prints what comes behind `offset`, until interrupted.
+fn go_on(mut offset: u64, json: bool) -> anyhow::Result<ExitCode> {
+    loop {
         std::thread::sleep(PAUSE);
         // Opened anew: it may have been made, or moved away.
         let Some(log) = open()? else { continue };
@@ -60,7 +65,6 @@ fn tail(count: usize, follow: bool, json: bool) -> anyhow::Result<ExitCode> {
         print(&lines.collect::<Result<Vec<_>, _>>()?, json)?;
         offset = if end < offset { 0 } else { end };
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn print(entries: &[Entry], json: bool) -> std::io::Result<()> {
@@ -76,11 +80,11 @@ fn print(entries: &[Entry], json: bool) -> std::io::Result<()> {
 }
 
 fn show(id: Option<&str>, session: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
-    let mut records = open()?.map(|log| log.records()).transpose()?.unwrap_or_default();
-    records.retain(|record| {
-        id.is_none_or(|id| record.first.text_of("id").starts_with(id))
-            && session.is_none_or(|session| record.first.text_of("session") == session)
-    });
+    let is_wanted = |first: &Entry| {
+        id.is_none_or(|id| first.text_of("id").starts_with(id))
+            && session.is_none_or(|session| first.text_of("session") == session)
+    };
+    let records = open()?.map(|log| log.records(is_wanted)).transpose()?.unwrap_or_default();
     if let (true, Some(wanted)) = (records.is_empty(), id.or(session)) {
         complain(&format_args!("there is no record of {}", escape::line(wanted)));
         return Ok(1.into());

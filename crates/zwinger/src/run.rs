@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use serde::Serialize;
 use serde_json::Value;
 use zwinger_core::audit::{Audit, Subject};
@@ -71,7 +72,7 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
     }
     let status = tell(arguments, &finished, &limit);
     let outcome = Outcome::of_command(finished, &limit, Walls { backend, enforcement: &enforcement });
-    ticket.finish_run(&outcome, &enforcement)?;
+    ticket.finish_run(&outcome, &enforcement).with_context(|| format!("the command ended with {status}, but"))?;
     let told = Told { outcome: &outcome, quarantined: custody::fields(&settled) };
     if arguments.json {
         answer_json(&told)?;

@@ -155,11 +155,11 @@ impl AuditLog {
         Ok((lines, size))
     }
 
-    /// The calls, in the order in which they began.
+    /// The calls whose first line is wanted, in the order in which they began.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn records(&self) -> Result<Vec<Record>, ReadError> {
+    pub fn records(&self, is_wanted: impl Fn(&Entry) -> bool) -> Result<Vec<Record>, ReadError> {
         let mut records: Vec<Record> = Vec::new();
         let mut open = HashMap::new();
         for entry in self.lines(0)?.0 {
@@ -169,6 +169,9 @@ impl AuditLog {
                 if let Some(record) = open.remove(&id).and_then(|index: usize| records.get_mut(index)) {
                     record.end = Some(entry);
                 }
+                continue;
+            }
+            if !is_wanted(&entry) {
                 continue;
             }
             if entry.text_of("event") == "begin" {

@@ -41,12 +41,9 @@ fn run_leaves_one_record(scratch: &Scratch) {
     assert_eq!((text(missing, "mode"), &not_found["exit_code"]), ("plan", &json!(127)));
     assert_eq!(verified(scratch), "4 lines, complete · 0 interrupted, 0 running");
     let shown = audit(scratch, &["show"]).text();
-    let lines: Vec<_> = shown.lines().collect();
-    assert!(
-        lines.len() == 2 && lines[0].contains("sh -c echo out; exit 3") && lines[0].contains("exit 3 · "),
-        "{shown}"
-    );
-    assert!(lines[1].contains("missing a\\nb"), "{shown}");
+    let [first, second] = shown.lines().collect::<Vec<_>>().try_into().expect("two lines");
+    assert!(first.contains("sh -c echo out; exit 3") && first.contains("exit 3 · "), "{shown}");
+    assert!(second.contains("missing a\\nb"), "{shown}");
 }
 
 fn what_run_cannot_record_it_does_not_run(scratch: &Scratch) {
@@ -67,7 +64,7 @@ fn what_run_cannot_record_it_does_not_run(scratch: &Scratch) {
 }
 
 #[test]
-fn two_hundred_calls_at_once_leave_a_log_that_verifies() {
+fn n03_two_hundred_calls_at_once_leave_a_log_that_verifies() {
     let scratch = Scratch::new();
     std::thread::scope(|scope| {
         for lane in 0..8 {
@@ -181,7 +178,7 @@ fn tail_and_show_choose() {
     assert_eq!(audit(&scratch, &["show", "--json"]).text(), log);
     let two = &scratch.audit()[2];
     for words in
-        [&["show", &text(two, "id")[..9], "--json"][..], &["show", "--session", text(two, "session"), "--json"]]
+        [&["show", text(two, "id").split_at(9).0, "--json"][..], &["show", "--session", text(two, "session"), "--json"]]
     {
         assert_eq!(audit(&scratch, words).text(), stored[2..4].concat(), "{words:?}");
     }
