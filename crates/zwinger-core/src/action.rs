@@ -4,12 +4,14 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Deserializer, Serialize};
+
 use crate::error::Invalid;
 use crate::executor::wire::Present;
 
 /// A path as the model gave it, without NUL and not absolute. That it stays beneath the workspace is for the kernel to say
 /// when it is opened; what can be seen from the text alone is refused here.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct WorkspacePath(PathBuf);
 
 impl WorkspacePath {
@@ -67,6 +69,13 @@ fn outside(path: &str) -> Invalid {
 impl AsRef<Path> for WorkspacePath {
     fn as_ref(&self) -> &Path {
         &self.0
+    }
+}
+
+/// Only one that was resolved, for what is stored may have been changed by others.
+impl<'de> Deserialize<'de> for WorkspacePath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::resolved(&PathBuf::deserialize(deserializer)?).map_err(serde::de::Error::custom)
     }
 }
 

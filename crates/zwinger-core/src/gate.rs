@@ -1,12 +1,15 @@
 //! The gate: turns a judged action into permission. The only place that makes [`Authorized`].
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
 
 use crate::action::Action;
 use crate::audit::{Audit, Ticket};
 use crate::error::{Broken, Denied};
 use crate::policy::{Judgement, Verdict};
+use crate::session::Kept;
 
 /// Permission to do one action, recorded in the audit. It holds the very value that was shown. It cannot be made elsewhere,
 /// copied, stored or spent twice.
@@ -62,11 +65,18 @@ pub trait Approver: Send + Sync {
 
 /// Decisions that were given for the rest of the session. What is stored is what was shown: one file, or one command line.
 #[derive(Debug, Default)]
-pub struct Grants(Mutex<HashSet<Grant>>);
+pub struct Grants {
+    given: Mutex<BTreeSet<Grant>>,
+    kept: Option<Kept>,
+}
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Grant {
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Grant {
+    /// To write this file.
     File(crate::action::WorkspacePath),
+    /// To run this command line.
     Command(String),
 }
 
@@ -82,18 +92,35 @@ impl Grant {
 }
 
 impl Grants {
+    /// Of a session that is kept, with those that it was given earlier.
+    pub(crate) fn kept_in(kept: Kept) -> Self {
+        Self { given: Mutex::new(kept.grants().clone()), kept: Some(kept) }
+    }
+
+    /// Writes down that the session was used until now.
+    pub(crate) fn close(&self) {
+        self.store(&self.lock());
+    }
+
     fn covers(&self, action: &Action) -> bool {
         Grant::of(action).is_some_and(|grant| self.lock().contains(&grant))
     }
 
     fn remember(&self, action: &Action) {
         if let Some(grant) = Grant::of(action) {
-            self.lock().insert(grant);
+            let mut given = self.lock();
+            given.insert(grant);
+            self.store(&given);
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<Grant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn store(&self, given: &BTreeSet<Grant>) {
+        // One that cannot be written holds as long as this process, and is asked for again after that.
+        let _ = self.kept.as_ref().map(|kept| kept.store(given));
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<Grant>> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -145,6 +172,10 @@ pub fn settle(
         },
     };
     let ticket = audit.begin(&action, verdict, decision, by)?;
+    // An approval is on the disk before what it permits is done; all else follows within a second.
+    if verdict.judgement == Judgement::Ask && by == approver.name() {
+        audit.sync()?;
+    }
     Ok(Authorized { action, ticket })
 }
 

@@ -16,6 +16,7 @@ pub mod executor;
 pub mod gate;
 pub mod output;
 pub mod policy;
+pub mod process;
 mod question;
 pub mod runtime;
 pub mod session;

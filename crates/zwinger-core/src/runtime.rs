@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use zwinger_sandbox::{Backend, Confinement, Enforcement, SessionError, Settled};
 
 use crate::action::{Action, WorkspacePath};
-use crate::audit::Audit;
+use crate::audit::{Audit, Subject};
 use crate::call::Call;
 use crate::custody::Custody;
 use crate::error::{Broken, Invalid};
 use crate::executor::Executor;
 use crate::gate::{self, Approver, Grants, Settlement};
 use crate::output::{Outcome, Walls};
-use crate::policy;
+use crate::policy::{self, Mode};
 use crate::question;
-use crate::session::{SessionId, State, StateError};
+use crate::session::{Opening, SessionId, Sessions, State, StateError, StoredError, Which};
 
 /// What a session is opened with.
 pub struct Options {
@@ -42,6 +42,12 @@ pub enum OpenError {
     /// The audit log.
     #[error(transparent)]
     Audit(#[from] Broken),
+    /// The stored session.
+    #[error(transparent)]
+    Stored(#[from] StoredError),
+    /// The mode and the backend do not go together.
+    #[error("mode {0} {1}")]
+    Mode(Mode, &'static str),
 }
 
 /// An open session. Calls may come from several threads at once.
@@ -51,22 +57,59 @@ pub struct Runtime {
     grants: Grants,
     audit: Audit,
     custody: Custody,
+    mode: Mode,
+    id: SessionId,
 }
 
 impl Runtime {
-    /// Raises the walls, starts the executor and opens the audit.
+    /// Opens a session that ends with its process, in [`Mode::Sandbox`], for a program that embeds the library.
     ///
     /// # Errors
     /// As [`OpenError`] says; never with weaker walls instead.
     pub fn open(options: Options) -> Result<Self, OpenError> {
-        let Options { confinement, backend, approver, state, program } = options;
+        Self::open_as(options, &Opening::ephemeral("library"))
+    }
+
+    /// Raises the walls, starts the executor and opens the audit, for a session that may be kept or have been kept.
+    ///
+    /// # Errors
+    /// As [`Runtime::open`]. A stored session that cannot be used stays as it is.
+    pub fn open_as(options: Options, opening: &Opening) -> Result<Self, OpenError> {
+        let Options { mut confinement, backend, approver, state, program } = options;
         let state = State::open(&state, &confinement)?;
         let workspace = confinement.workspace().to_owned();
+        let sessions = match &opening.which {
+            Which::Ephemeral => None,
+            Which::New | Which::Stored(_) => Some(Sessions::open(&state, &workspace)?),
+        };
+        let resumed = match (&sessions, &opening.which) {
+            (Some(sessions), Which::Stored(reference)) => Some(sessions.resume(reference)?),
+            _ => None,
+        };
+        let mode = opening.mode(resumed.as_ref())?;
+        hold(mode, backend, &mut confinement)?;
         let (custody, around) = Custody::open(&confinement, Ok(&state));
         let executor = Executor::open(program, backend, confinement, &around, custody.lock())?;
-        let enforcement = executor.enforcement().clone();
-        let audit = Audit::open(&state, SessionId::random(), &workspace, backend, enforcement)?;
-        Ok(Self { executor, approver, grants: Grants::default(), audit, custody })
+        let kept = match (sessions, resumed) {
+            (Some(sessions), None) => Some(sessions.create(&opening.door, mode)?),
+            (_, Some(resumed)) => Some(resumed.go_on(mode)?),
+            (None, None) => None,
+        };
+        let id = kept.as_ref().map_or_else(SessionId::random, |kept| kept.id().clone());
+        let subject = Subject { session: id.clone(), door: opening.door.clone(), mode, workspace, backend };
+        let audit = Audit::open(&state, subject, executor.enforcement().clone())?;
+        let grants = kept.map_or_else(Grants::default, Grants::kept_in);
+        Ok(Self { executor, approver, grants, audit, custody, mode, id })
+    }
+
+    /// Its name, in the audit and for `--session`.
+    pub fn session(&self) -> &SessionId {
+        &self.id
+    }
+
+    /// What it may do.
+    pub fn mode(&self) -> Mode {
+        self.mode
     }
 
     /// The canonical root of the session.
@@ -82,6 +125,7 @@ impl Runtime {
     /// Ends everything inside, and moves what the session newly made of the kind that the host runs by itself to quarantine. A
     /// session that is dropped instead is settled by the next one on its workspace.
     pub fn close(self) -> Settled {
+        self.grants.close();
         drop(self.executor);
         self.custody.close()
     }
@@ -103,7 +147,7 @@ impl Runtime {
             Ok(action) => action,
             Err(invalid) => return self.refuse(call, invalid),
         };
-        let verdict = policy::judge(&action.effects());
+        let verdict = policy::judge(&action.effects(), self.mode);
         let ask = |action: &Action| question::about(action, &self.executor);
         let settled = gate::settle(action, &verdict, ask, &*self.approver, &self.grants, &self.audit);
         let authorized = match settled {
@@ -136,9 +180,24 @@ impl Runtime {
     }
 
     fn refuse(&self, call: &Call, invalid: Invalid) -> Outcome {
-        match self.audit.invalid(&call.tool, &invalid.to_string()) {
+        match self.audit.invalid(call, &invalid.to_string()) {
             Ok(()) => invalid.into(),
             Err(broken) => broken.into(),
         }
+    }
+}
+
+/// Modes are walls.
+fn hold(mode: Mode, backend: Backend, confinement: &mut Confinement) -> Result<(), OpenError> {
+    match (mode, backend) {
+        (Mode::Plan, Backend::None) => Err(OpenError::Mode(mode, "is held by walls, and the backend none has none")),
+        (Mode::FullAccess, Backend::Landlock) => {
+            Err(OpenError::Mode(mode, "has no walls, and goes with the backend none alone"))
+        }
+        (Mode::Plan, Backend::Landlock) => {
+            confinement.set_read_only();
+            Ok(())
+        }
+        (Mode::Sandbox, _) | (Mode::FullAccess, Backend::None) => Ok(()),
     }
 }

@@ -1,14 +1,20 @@
 //! zwinger's own files: `$XDG_STATE_HOME/zwinger` (default `~/.local/state/zwinger`), closed to others and outside every workspace.
 
+mod stored;
+
 use std::fmt;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use zwinger_sandbox::{Confinement, PathError, Root};
 
-/// Names a session in the audit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+pub use stored::{Kept, Listed, Opening, Reference, Sessions, Stored, StoredError, Which};
+
+/// Names a session: 16 hexadecimal digits.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String")]
 pub struct SessionId(String);
 
 impl SessionId {
@@ -24,13 +30,38 @@ impl fmt::Display for SessionId {
     }
 }
 
+impl AsRef<str> for SessionId {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for SessionId {
+    type Error = StoredError;
+
+    fn try_from(text: String) -> Result<Self, StoredError> {
+        let is_id = text.len() == DIGITS && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        if is_id { Ok(Self(text)) } else { Err(StoredError::NotAnId(text)) }
+    }
+}
+
+const DIGITS: usize = 16;
+
 /// 16 hexadecimal digits that nobody can guess. Falls back to time and pid where the kernel has no randomness yet.
 pub(crate) fn random_id() -> String {
-    let mut random = [0_u8; 8];
+    let mut random = [0_u8; DIGITS / 2];
     match rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty()) {
         Ok(_) => format!("{:016x}", u64::from_ne_bytes(random)),
-        Err(_) => format!("{:x}-{:x}", jiff::Timestamp::now().as_nanosecond(), std::process::id()),
+        Err(_) => {
+            let now = format!("{}-{}", jiff::Timestamp::now().as_nanosecond(), std::process::id());
+            first_digits(now.as_bytes())
+        }
     }
+}
+
+/// Of the hash of something.
+fn first_digits(bytes: &[u8]) -> String {
+    blake3::hash(bytes).to_hex().chars().take(DIGITS).collect()
 }
 
 /// The state directory, opened.
@@ -44,10 +75,12 @@ pub struct State {
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// Neither variable is set.
-    #[error("neither XDG_STATE_HOME nor HOME is set to an absolute path, so there is no place for the audit log")]
+    #[error(
+        "neither XDG_STATE_HOME nor HOME is set to an absolute path, so there is no place for the audit log; set XDG_STATE_HOME"
+    )]
     Nowhere,
     /// It cannot be made or used.
-    #[error("{0}: {1}")]
+    #[error("the state directory {0} cannot be used: {1}; mend it, or set XDG_STATE_HOME to another place")]
     Unusable(PathBuf, std::io::Error),
     /// A model could write its own audit.
     #[error("the state directory {0} can be written from inside the walls; set XDG_STATE_HOME to another place")]
@@ -86,11 +119,12 @@ impl State {
         if exposed(&real) {
             return Err(StateError::Exposed(real));
         }
-        Root::create_private(&path.join("audit")).map_err(unusable)?;
+        let audit = path.join("audit");
+        Root::create_private(&audit).map_err(|error| StateError::Unusable(audit, error))?;
         Ok(Self { root, path: real })
     }
 
-    /// The audit log, for appending.
+    /// The audit log, for reading and appending.
     pub(crate) fn audit_log(&self) -> Result<File, PathError> {
         self.root.append(Path::new(Self::AUDIT))
     }
@@ -102,9 +136,13 @@ impl State {
 
     /// The directory for a workspace, by its canonical root. Not made here.
     pub(crate) fn of_workspace(&self, workspace: &Path) -> PathBuf {
-        let id = blake3::hash(workspace.as_os_str().as_bytes()).to_hex();
-        self.path.join("workspaces").join(id.get(..16).unwrap_or_default())
+        of_workspace(&self.path, workspace)
     }
 
-    const AUDIT: &str = "audit/audit.jsonl";
+    pub(crate) const AUDIT: &str = "audit/audit.jsonl";
+}
+
+/// Below the state directory `state`.
+fn of_workspace(state: &Path, workspace: &Path) -> PathBuf {
+    state.join("workspaces").join(first_digits(workspace.as_os_str().as_bytes()))
 }

@@ -257,12 +257,12 @@ impl Root {
         Ok(found.strip_prefix(self.path()?).map_err(|_| PathError::Outside)?.to_owned())
     }
 
-    /// Opens a file of zwinger's own for appending, made with mode 0600 where it is missing.
+    /// Opens a file of zwinger's own for reading and appending, made with mode 0600 where it is missing.
     ///
     /// # Errors
     /// As [`PathError`] says.
     pub fn append(&self, path: &Path) -> Result<std::fs::File, PathError> {
-        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = self.openat2(path, flags, Mode::from_raw_mode(0o600))?;
         regular(&file)?;
         Ok(file.into())

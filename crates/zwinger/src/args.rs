@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
+use zwinger_core::policy;
 use zwinger_core::sandbox::{Backend, Confinement, Network, WorkspaceError};
+use zwinger_core::session::{Reference, SessionId};
 
 use crate::terminal::Approve;
 
@@ -26,6 +28,10 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Give a task to a model that works with the tools
     Ask(Ask),
+    /// The sessions that are kept for a workspace
+    Session(Session),
+    /// What was called, who permitted it, and what came of it
+    Audit(Audit),
 }
 
 #[derive(Args)]
@@ -55,6 +61,9 @@ pub(crate) struct Tool {
     pub(crate) name: String,
     /// Its arguments as a JSON object; - reads them from standard input
     pub(crate) json: String,
+    /// Go on with a stored session, its mode and what was granted for it: a name that "zwinger session list" shows, or last
+    #[arg(long = "session", value_name = "ID")]
+    pub(crate) resume: Option<Reference>,
     #[command(flatten)]
     pub(crate) walls: Walls,
     #[command(flatten)]
@@ -88,6 +97,67 @@ pub(crate) struct Ask {
 }
 
 #[derive(Args)]
+pub(crate) struct Session {
+    #[command(subcommand)]
+    pub(crate) command: SessionCommand,
+    #[command(flatten)]
+    pub(crate) workspace: Workspace,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum SessionCommand {
+    /// One line a session, the one last used first
+    List,
+    /// What is known of one, with all that was granted for it
+    Show {
+        /// Its name
+        #[arg(value_parser = crate::session::id)]
+        id: SessionId,
+    },
+    /// Remove one that no process uses
+    Delete {
+        /// Its name
+        #[arg(value_parser = crate::session::id)]
+        id: SessionId,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct Audit {
+    #[command(subcommand)]
+    pub(crate) command: AuditCommand,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum AuditCommand {
+    /// The last lines of the log
+    Tail {
+        /// How many
+        #[arg(short = 'n', value_name = "N", default_value_t = 10)]
+        lines: usize,
+        /// Go on with what comes, until interrupted
+        #[arg(short, long)]
+        follow: bool,
+        /// Lines as they are stored
+        #[arg(long)]
+        json: bool,
+    },
+    /// One line a call, or all that is known of one
+    Show {
+        /// The call's id, or how it begins
+        id: Option<String>,
+        /// The calls of one session
+        #[arg(long, value_name = "ID")]
+        session: Option<String>,
+        /// Lines as they are stored
+        #[arg(long)]
+        json: bool,
+    },
+    /// Whether all lines are there and in their order; 1 and the first wrong one if not
+    Verify,
+}
+
+#[derive(Args)]
 pub(crate) struct Doctor {
     #[command(flatten)]
     pub(crate) walls: Walls,
@@ -105,6 +175,14 @@ pub(crate) enum ToolCalls {
     Native,
     /// One JSON object a step
     Json,
+}
+
+/// Which workspace.
+#[derive(Args)]
+pub(crate) struct Workspace {
+    /// The workspace [default: the current directory]
+    #[arg(long, value_name = "DIR", global = true)]
+    workdir: Option<PathBuf>,
 }
 
 /// What the kernel holds.
@@ -144,6 +222,9 @@ pub(crate) struct Walls {
 
 #[derive(Args)]
 pub(crate) struct SessionArguments {
+    /// What may be done to the workspace [default: that of the stored session, or sandbox]
+    #[arg(long, value_enum)]
+    mode: Option<Mode>,
     /// Who decides what needs approval
     #[arg(long, value_enum, default_value = "ask")]
     pub(crate) approve: Approve,
@@ -171,11 +252,45 @@ pub(crate) enum Mode {
     FullAccess,
 }
 
-impl Run {
+impl From<Mode> for policy::Mode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Plan => Self::Plan,
+            Mode::Sandbox => Self::Sandbox,
+            Mode::FullAccess => Self::FullAccess,
+        }
+    }
+}
+
+impl SessionArguments {
+    /// What the person asked for.
+    pub(crate) fn mode(&self) -> Option<policy::Mode> {
+        self.mode.map(policy::Mode::from)
+    }
+}
+
+impl Workspace {
+    /// Its terms, of which only the place counts.
+    pub(crate) fn confinement(&self) -> Result<Confinement, WallsError> {
+        terms(self.workdir.as_deref())
+    }
+}
+
+/// The strictest ones of a workspace.
+fn terms(workdir: Option<&std::path::Path>) -> Result<Confinement, WallsError> {
+    let workdir = match workdir {
+        Some(workdir) => workdir.to_owned(),
+        None => std::env::current_dir().map_err(WallsError::CurrentDirectory)?,
+    };
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    Ok(Confinement::new(&workdir, home.as_deref())?)
+}
+
+impl Walls {
     /// What builds the walls of the mode.
-    pub(crate) fn backend(&self) -> Result<Backend, WallsError> {
-        match (self.mode, self.walls.backend) {
-            (Mode::FullAccess, _) if !self.walls.hide.is_empty() => Err(WallsError::Hide),
+    pub(crate) fn backend_of(&self, mode: Mode) -> Result<Backend, WallsError> {
+        match (mode, self.backend) {
+            (Mode::FullAccess, _) if !self.hide.is_empty() => Err(WallsError::Hide),
             (Mode::FullAccess, None | Some(Backend::None)) => Ok(Backend::None),
             (Mode::FullAccess, Some(Backend::Landlock)) => {
                 Err(WallsError::Mode("full-access has no walls; leave --backend out"))
@@ -183,7 +298,7 @@ impl Run {
             (Mode::Plan, Some(Backend::None)) => {
                 Err(WallsError::Mode("plan is held by walls, and --backend none has none"))
             }
-            (Mode::Plan | Mode::Sandbox, _) => Ok(self.walls.backend()),
+            (Mode::Plan | Mode::Sandbox, _) => Ok(self.backend()),
         }
     }
 }
@@ -206,12 +321,7 @@ pub(crate) enum WallsError {
 impl Walls {
     /// The terms as plain data. Without `--timeout`, `unless_asked` is the time limit.
     pub(crate) fn confinement(&self, unless_asked: Option<Duration>) -> Result<Confinement, WallsError> {
-        let workdir = match &self.workdir {
-            Some(workdir) => workdir.clone(),
-            None => std::env::current_dir().map_err(WallsError::CurrentDirectory)?,
-        };
-        let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-        let mut confinement = Confinement::new(&workdir, home.as_deref())?;
+        let mut confinement = terms(self.workdir.as_deref())?;
         type Grant = fn(&mut Confinement, &std::path::Path) -> std::io::Result<()>;
         let grants: [(&str, &[PathBuf], Grant); 4] = [
             ("--read", &self.read, Confinement::grant_read),
@@ -249,14 +359,16 @@ impl Walls {
         }
     }
 
-    /// As [`Walls::confinement`], for a session with tools.
-    pub(crate) fn session(&self, session: &SessionArguments) -> Result<Confinement, WallsError> {
+    /// As [`Walls::confinement`], for a session with tools, and what builds its walls. Of a mode that stands in a stored session
+    /// nothing is known here; none of them has other walls.
+    pub(crate) fn session(&self, session: &SessionArguments) -> Result<(Confinement, Backend), WallsError> {
+        let backend = self.backend_of(session.mode.unwrap_or(Mode::Sandbox))?;
         let defaults = zwinger_core::sandbox::Limits::default();
         let mut confinement = self.confinement(defaults.time)?;
         if let Some(limit) = session.output_limit.and_then(|limit| usize::try_from(limit).ok()) {
             confinement.limits.output = limit;
         }
-        Ok(confinement)
+        Ok((confinement, backend))
     }
 }
 

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use serde_json::Value;
+use zwinger_core::session::Which;
 use zwinger_core::{Call, Runtime, escape, tools};
 
 use crate::agent::{Agent, Ending, Example, Progress, Protocol, Task, ToolReply, ToolSpec, drive, spaced};
@@ -25,7 +26,7 @@ pub(crate) fn run(arguments: &Ask) -> ExitCode {
         }
     };
     let opened = transcript(arguments).and_then(|transcript| {
-        Ok((Client::new(endpoint, transcript), tool::open(&arguments.walls, &arguments.session)?))
+        Ok((Client::new(endpoint, transcript), tool::open(&arguments.walls, &arguments.session, "ask", Which::New)?))
     });
     let (mut client, runtime) = match opened {
         Ok(opened) => opened,
@@ -36,6 +37,7 @@ pub(crate) fn run(arguments: &Ask) -> ExitCode {
     };
     let model = client.endpoint();
     tell(&format!("model: {} {}", escape::line(model.base_url()), escape::line(model.model())));
+    tell(&format!("session: {}", runtime.session()));
     let mut call = |name: &str, arguments: &Value| call(&runtime, name, arguments);
     let backend = runtime.backend();
     let mut show = |progress: Progress<'_>| match progress {

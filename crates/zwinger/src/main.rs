@@ -3,10 +3,12 @@
 mod agent;
 mod args;
 mod ask;
+mod audit;
 mod custody;
 mod doctor;
 mod model;
 mod run;
+mod session;
 mod terminal;
 mod tool;
 
@@ -27,6 +29,8 @@ fn main() -> ExitCode {
         Command::Tool(tool) => tool::run(&tool),
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::Ask(ask) => ask::run(&ask),
+        Command::Session(session) => session::run(&session),
+        Command::Audit(audit) => audit::run(&audit),
     }
 }
 

@@ -2,16 +2,19 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use serde::Serialize;
 use serde_json::Value;
+use zwinger_core::audit::{Audit, Subject};
 use zwinger_core::custody::Custody;
 use zwinger_core::escape;
 use zwinger_core::output::{Outcome, Walls};
 use zwinger_core::sandbox::supervisor::{End, Finished};
 use zwinger_core::sandbox::{Enforcement, Launch, Level, Output};
-use zwinger_core::session::{State, StateError};
+use zwinger_core::session::{SessionId, State};
 
 use crate::args::{Mode, Run};
+use crate::tool::FULL_ACCESS;
 use crate::{BROKEN, answer_json, complain, create_file, custody};
 
 pub(crate) fn run(arguments: &Run) -> ExitCode {
@@ -25,9 +28,9 @@ pub(crate) fn run(arguments: &Run) -> ExitCode {
 }
 
 fn attempt(arguments: &Run) -> anyhow::Result<u8> {
-    let backend = arguments.backend()?;
+    let backend = arguments.walls.backend_of(arguments.mode)?;
     if arguments.mode == Mode::FullAccess {
-        complain(&"mode full-access: no walls, the command can do all that you can");
+        complain(&FULL_ACCESS);
     }
     // Before all else, for it goes on while we go on.
     let launch = Launch::begin(backend, arguments.walls.network())?;
@@ -41,24 +44,35 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
     // Before anything runs, so that a report that cannot be written does not come after the fact.
     let report = arguments.report.as_deref().map(create_file).transpose()?;
     let output = if arguments.json { Output::Capture } else { Output::Inherit };
-    let state = State::default_path().and_then(|path| State::open(&path, &confinement));
-    // A command that writes there would be its own judge.
-    if let Err(error @ StateError::Exposed(_)) = state {
-        return Err(error.into());
-    }
-    let (custody, around) = Custody::open(&confinement, state.as_ref());
+    let state = State::open(&State::default_path()?, &confinement)?;
+    let subject = Subject {
+        session: SessionId::random(),
+        door: "run".into(),
+        mode: arguments.mode.into(),
+        workspace: confinement.workspace().to_owned(),
+        backend,
+    };
+    let (custody, around) = Custody::open(&confinement, Ok(&state));
     custody::show_earlier(confinement.workspace(), custody.earlier());
+    let ticket = Audit::begin_run(&state, subject, &arguments.command)?;
     let ran = launch.run(&confinement, &around, &arguments.command, output);
     // In any case: what ran may have left something, also if zwinger failed.
     let settled = custody.close();
     custody::show(confinement.workspace(), &settled);
-    let (finished, enforcement) = ran?;
+    let (finished, enforcement) = match ran {
+        Ok(ran) => ran,
+        Err(error) => {
+            ticket.fail(&error)?;
+            return Err(error.into());
+        }
+    };
     let limit = format!("{} s (--timeout)", confinement.limits.time.unwrap_or_default().as_secs());
     if !arguments.json {
         say_what_is_left_open(&enforcement);
     }
     let status = tell(arguments, &finished, &limit);
     let outcome = Outcome::of_command(finished, &limit, Walls { backend, enforcement: &enforcement });
+    ticket.finish_run(&outcome, &enforcement).with_context(|| format!("the command ended with {status}, but"))?;
     let told = Told { outcome: &outcome, quarantined: custody::fields(&settled) };
     if arguments.json {
         answer_json(&told)?;

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 use zwinger_core::output::Kind;
-use zwinger_core::session::State;
+use zwinger_core::policy::Mode;
+use zwinger_core::session::{Opening, State, Which};
 use zwinger_core::{Call, OpenError, Options, Runtime};
 
 use crate::args::{SessionArguments, Tool, Walls};
@@ -23,7 +24,8 @@ pub(crate) fn run(arguments: &Tool) -> ExitCode {
             return 2.into();
         }
     };
-    let runtime = match open(&arguments.walls, &arguments.session) {
+    let which = arguments.resume.clone().map_or(Which::Ephemeral, Which::Stored);
+    let runtime = match open(&arguments.walls, &arguments.session, "tool", which) {
         Ok(runtime) => runtime,
         Err(error) => {
             complain(&error);
@@ -59,15 +61,22 @@ fn json(argument: &str) -> Result<Value, anyhow::Error> {
 }
 
 /// Opens the session that the arguments ask for.
-pub(crate) fn open(walls: &Walls, session: &SessionArguments) -> anyhow::Result<Runtime> {
-    let confinement = walls.session(session)?;
-    let runtime = Runtime::open(Options {
+pub(crate) fn open(walls: &Walls, session: &SessionArguments, door: &str, which: Which) -> anyhow::Result<Runtime> {
+    let (confinement, backend) = walls.session(session)?;
+    if session.mode() == Some(Mode::FullAccess) {
+        complain(&FULL_ACCESS);
+    }
+    let options = Options {
         confinement,
-        backend: walls.backend(),
+        backend,
         approver: terminal::approver(session.approve),
         state: State::default_path().map_err(OpenError::from)?,
         program: "/proc/self/exe".into(),
-    })?;
+    };
+    let runtime = Runtime::open_as(options, &Opening { door: door.into(), mode: session.mode(), which })?;
     custody::show_earlier(runtime.workspace(), runtime.earlier());
     Ok(runtime)
 }
+
+/// Said whenever it is so.
+pub(crate) const FULL_ACCESS: &str = "mode full-access: no walls, commands can do all that you can";

@@ -9,9 +9,11 @@
     reason = "a helper that cannot do its work fails the test"
 )]
 
-mod ask;
 #[macro_use]
 mod caller;
+
+mod ask;
+mod audit;
 mod controls;
 mod documents;
 #[path = "../support/flood.rs"]
@@ -30,5 +32,6 @@ mod run;
 mod scratch;
 #[path = "../support/scripted_model.rs"]
 mod scripted_model;
+mod session;
 mod tool;
 mod walls;

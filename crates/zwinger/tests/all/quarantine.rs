@@ -17,7 +17,7 @@ for_every_caller!(
     b05_changed_settings_are_as_before,
     b13_git_leaves_nothing_in_quarantine,
     a29_nothing_outside_is_moved,
-    without_a_state_it_is_named,
+    without_a_place_it_is_named,
     names_are_shown_escaped,
     two_sessions_at_once,
 );
@@ -232,13 +232,10 @@ fn a29_nothing_outside_is_moved(scratch: &Scratch) {
     assert!(quarantine(scratch).join("b/.git").symlink_metadata().unwrap().is_symlink());
 }
 
-fn without_a_state_it_is_named(scratch: &Scratch) {
+fn without_a_place_it_is_named(scratch: &Scratch) {
+    scratch.block_quarantine();
     arrange(scratch);
-    let run = |options: &[&str], script: &str| {
-        let mut command = scratch.zwinger(&[&["run"], options, &["--", "sh", "-c", script]].concat());
-        command.env_remove("HOME").env_remove("XDG_STATE_HOME");
-        scratch.start(command).end()
-    };
+    let run = |options: &[&str], script: &str| scratch.sh_with(options, script);
     if !scratch.caller.has_namespaces() {
         // Nothing at all would be held of the kind.
         let ended = run(&[], "echo x > .envrc");
@@ -252,7 +249,11 @@ fn without_a_state_it_is_named(scratch: &Scratch) {
     let ended = run(&["--json"], "true");
     let reason = ended.json().pointer("/enforcement/metadata/reason").cloned().unwrap_or_default();
     assert!(reason.to_string().contains("no quarantine"), "{reason}");
-    // A state that could be written from inside is none.
+    // Without a state there is no audit either, and one that could be written from inside is none.
+    let mut command = scratch.zwinger(&["run", "--", "sh", "-c", "echo x > AGENTS.md"]);
+    command.env_remove("HOME").env_remove("XDG_STATE_HOME");
+    let ended = scratch.start(command).end();
+    assert!(ended.code == 125 && ended.stderr.contains("set XDG_STATE_HOME"), "{ended:?}");
     let mut command = scratch.zwinger(&["run", "--", "sh", "-c", "echo x > AGENTS.md"]);
     command.env("XDG_STATE_HOME", scratch.work.join("state"));
     let ended = scratch.start(command).end();

@@ -161,6 +161,13 @@ impl Scratch {
         self.state.join("zwinger")
     }
 
+    /// Leaves no place where a session could keep a journal or a quarantine; there is an audit all the same.
+    pub(crate) fn block_quarantine(&self) {
+        self.sh("true");
+        rename(self.state().join("workspaces"), self.state().join("workspaces-before"));
+        write(self.state().join("workspaces"), "");
+    }
+
     /// Nothing beside the workspace was made, changed or removed.
     pub(crate) fn assert_out_untouched(&self) {
         assert_eq!(list(&self.out), ["marker"]);

@@ -16,7 +16,7 @@ const YES: [&str; 2] = ["--approve", "yes"];
 const NO: [&str; 2] = ["--approve", "no"];
 
 /// Runs `zwinger tool` with these words and this standard input.
-fn with_input(scratch: &Scratch, words: &[&str], input: &str) -> Ended {
+pub(crate) fn with_input(scratch: &Scratch, words: &[&str], input: &str) -> Ended {
     let mut command = scratch.zwinger(&[&["tool"], words].concat());
     command.stdin(Stdio::piped());
     let mut running = scratch.start(command);

@@ -90,10 +90,9 @@ fn b05_what_git_runs_is_not_changed(scratch: &Scratch) {
         assert!(kept(scratch), "{change}");
         let bare = Scratch::of(scratch.caller, crate::scratch::System::Own);
         arrange(&bare);
-        // Without a state directory nothing is put in quarantine, nor back.
-        let mut command = bare.zwinger(&["run", "--backend", "none", "--", "sh", "-c", change]);
-        command.env_remove("HOME").env_remove("XDG_STATE_HOME");
-        bare.start(command).end();
+        // Without a place for it nothing is put in quarantine, nor back.
+        bare.block_quarantine();
+        bare.sh_with(&["--backend", "none"], change);
         assert!(!kept(&bare), "{change} changes something where nothing holds it");
     }
     for path in [".git/hooks/pre-commit", ".git/config", "sub/.git/config"] {

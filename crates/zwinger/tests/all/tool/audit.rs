@@ -74,18 +74,19 @@ fn n05_records_say_what_was_done_and_who_said_so() {
         (text(begin, "tool"), text(begin, "by"), text(begin, "decision")),
         ("write_file", "--approve yes", "once")
     );
-    assert_eq!(begin.pointer("/what/path"), Some(&json!("f")));
-    assert_eq!(begin.pointer("/what/bytes"), Some(&json!(5)));
+    assert_eq!(begin.pointer("/arguments/path"), Some(&json!("f")));
+    assert_eq!(begin.pointer("/arguments/bytes"), Some(&json!(5)));
     // BLAKE3 of "hello", and no content.
     let hash = "ea8f163db38682925e4491c5e58d4bb3506ef8c14eb78a86e908c5624a67200f";
-    assert_eq!(begin.pointer("/what/blake3"), Some(&json!(hash)));
+    assert_eq!(begin.pointer("/arguments/blake3"), Some(&json!(hash)));
     assert!(!begin.to_string().contains("hello"));
     assert_eq!(text(begin, "workspace"), scratch.work.to_str().unwrap());
     assert_eq!(text(begin, "backend"), "landlock");
     assert_eq!(begin.pointer("/enforcement/files"), Some(&json!("full")));
-    assert_eq!(end.get("success"), Some(&json!(true)));
-    assert_eq!(command.pointer("/what/command"), Some(&json!("exit 3")));
-    assert_eq!(command.pointer("/what/timeout_seconds"), Some(&json!(60)), "unless asked otherwise");
+    assert_eq!((end.get("success"), text(end, "after")), (Some(&json!(true)), hash));
+    assert!(begin.get("before").is_none(), "{begin}");
+    assert_eq!(command.pointer("/arguments/command"), Some(&json!("exit 3")));
+    assert_eq!(command.pointer("/arguments/timeout_seconds"), Some(&json!(60)), "unless asked otherwise");
     assert_eq!((failed.get("success"), failed.get("exit_code")), (Some(&json!(false)), Some(&json!(3))));
     assert_eq!((text(denied, "by"), text(denied, "rule")), ("policy", "built-in: denylist"));
     assert_eq!((text(unanswered, "by"), text(unanswered, "decision")), ("terminal", "unanswered"));

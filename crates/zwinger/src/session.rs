@@ -1,0 +1,92 @@
+//! `zwinger session`: the sessions that are kept for a workspace.
+
+use std::process::ExitCode;
+
+use zwinger_core::escape;
+use zwinger_core::gate::Grant;
+use zwinger_core::session::{Listed, SessionId, Sessions, State, Stored, StoredError};
+
+use crate::args::{Session, SessionCommand};
+use crate::{BROKEN, answer, complain};
+
+pub(crate) fn run(arguments: &Session) -> ExitCode {
+    match attempt(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<StoredError>() => {
+            complain(&error);
+            1.into()
+        }
+        Err(error) => {
+            complain(&error);
+            BROKEN.into()
+        }
+    }
+}
+
+fn attempt(arguments: &Session) -> anyhow::Result<()> {
+    let confinement = arguments.workspace.confinement()?;
+    let sessions = Sessions::existing(&State::default_path()?, confinement.workspace())?;
+    match &arguments.command {
+        SessionCommand::List => {
+            let listed = sessions.map(|sessions| sessions.list()).transpose()?.unwrap_or_default();
+            for session in &listed {
+                answer(&line(session))?;
+            }
+        }
+        SessionCommand::Show { id } => {
+            let listed = sessions.map(|sessions| sessions.list()).transpose()?.unwrap_or_default();
+            let found = listed.into_iter().find(|session| session.id == *id);
+            let session = found.ok_or_else(|| StoredError::Missing(id.clone()))?;
+            answer(&page(&session.stored?, session.is_in_use))?;
+        }
+        SessionCommand::Delete { id } => match sessions {
+            Some(sessions) => sessions.delete(id)?,
+            None => return Err(StoredError::Missing(id.clone()).into()),
+        },
+    }
+    Ok(())
+}
+
+fn line(session: &Listed) -> String {
+    let Listed { id, stored, is_in_use, .. } = session;
+    match stored {
+        Ok(stored) => {
+            let Stored { door, mode, grants, last_used, .. } = stored;
+            let state = if *is_in_use { "in use" } else { "" };
+            let line = format!("{id}  {last_used}  {door}  {mode}  {} grants  {state}", grants.len());
+            escape::line(line.trim_end())
+        }
+        Err(error) => escape::line(&error.to_string()),
+    }
+}
+
+fn page(stored: &Stored, is_in_use: bool) -> String {
+    let Stored { id, workspace, door, mode, grants, pid, started, last_used, .. } = stored;
+    let process = if is_in_use { format!("{pid}, in use") } else { format!("{pid}, ended") };
+    let mut page = String::new();
+    for (name, value) in [
+        ("session", id.as_ref()),
+        ("workspace", workspace),
+        ("door", door),
+        ("mode", &mode.to_string()),
+        ("started", started),
+        ("last used", last_used),
+        ("process", &process),
+    ] {
+        page.push_str(&format!("{name:<10} {}\n", escape::line(value)));
+    }
+    for grant in grants {
+        let granted = match grant {
+            Grant::File(path) => format!("write {path}"),
+            Grant::Command(command) => format!("run {}", escape::line(command)),
+        };
+        page.push_str(&format!("{:<10} {granted}\n", "grant"));
+    }
+    page.truncate(page.trim_end().len());
+    page
+}
+
+/// For the command line.
+pub(crate) fn id(text: &str) -> Result<SessionId, StoredError> {
+    SessionId::try_from(text.to_owned())
+}
