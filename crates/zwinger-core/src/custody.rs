@@ -6,6 +6,7 @@ use std::path::Path;
 
 use zwinger_sandbox::{Confinement, Journal, Journals, Settled, Surroundings};
 
+use crate::gate::Authorized;
 use crate::session::{State, StateError};
 
 /// Of one session, from before anything of it runs until nothing does any more.
@@ -49,6 +50,15 @@ impl Custody {
     /// The lock of the journal: whoever has it open counts as a part of the session that still runs.
     pub(crate) fn lock(&self) -> Option<BorrowedFd<'_>> {
         self.journal.lock()
+    }
+
+    /// Lets what a person saw and let be written stay, as long as nothing else changes it. Told before it is written, so that it
+    /// stays also if zwinger is killed then. What cannot be told goes to quarantine and is shown, as all else does.
+    pub(crate) fn heed(&self, authorized: Authorized) -> Authorized {
+        if let Some((path, content)) = authorized.seen_write() {
+            let _ = self.journal.approve(path, content.as_bytes());
+        }
+        authorized
     }
 
     /// Looks at the workspace again and moves what must not stay. To be called when nothing of the session runs any more; without
