@@ -20,8 +20,8 @@ for_every_caller!(
     without_a_state_it_is_named,
     names_are_shown_escaped,
     two_sessions_at_once,
-    what_a_living_session_made_is_not_trusted,
-    a_killed_session_is_settled_by_one_that_starts_below,
+    b01_what_a_living_session_made_is_not_trusted,
+    b01_a_killed_session_is_settled_by_one_that_starts_below,
 );
 
 /// A script, and what of it must be gone, by its path in the workspace.
@@ -223,7 +223,7 @@ fn b13_git_leaves_nothing_in_quarantine(scratch: &Scratch) {
     // What git fetches later, or only in part, and repositories in it.
     git("git init -q lib; cd lib; echo 1 > l; git add l; git commit -qm 1");
     let settings = scratch.work.join("lib/.git/config");
-    write(&settings, &format!("{}[uploadpack]\n\tallowFilter = true\n", read_text(&settings)));
+    write(&settings, format!("{}[uploadpack]\n\tallowFilter = true\n", read_text(&settings)));
     git("export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=protocol.file.allow GIT_CONFIG_VALUE_0=always
         cd origin; git submodule -q add $PWD/../lib lib; git commit -qm lib; cd ..
         git clone -q --recurse-submodules \"file://$PWD/origin\" whole; cd whole/lib; git status; cd ..; git submodule status");
@@ -242,7 +242,7 @@ fn b13_git_leaves_nothing_in_quarantine(scratch: &Scratch) {
     assert_no_journal(scratch);
 }
 
-fn a_killed_session_is_settled_by_one_that_starts_below(scratch: &Scratch) {
+fn b01_a_killed_session_is_settled_by_one_that_starts_below(scratch: &Scratch) {
     arrange(scratch);
     let tag = Tag::new();
     let script = format!("echo x > .envrc; mkdir sub/.cargo; echo x > sub/.cargo/config.toml; sleep {}", tag.0);
@@ -355,7 +355,7 @@ fn two_sessions_at_once(scratch: &Scratch) {
 }
 
 /// What one session has made when another begins is made again by that when the first is over.
-fn what_a_living_session_made_is_not_trusted(scratch: &Scratch) {
+fn b01_what_a_living_session_made_is_not_trusted(scratch: &Scratch) {
     arrange(scratch);
     let tag = Tag::new();
     let script = format!("echo x > .envrc; sleep {} & while ! test -e go; do sleep 0.01; done", tag.0);
