@@ -1,6 +1,7 @@
 //! The gate: turns a judged action into permission. The only place that makes [`Authorized`].
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -18,9 +19,18 @@ use crate::session::Kept;
 pub struct Authorized {
     action: Action,
     ticket: Ticket,
+    seen: bool,
 }
 
 impl Authorized {
+    /// The file and the content that a person saw and let be written.
+    pub(crate) fn seen_write(&self) -> Option<(&Path, &str)> {
+        match &self.action {
+            Action::Write { path, content, .. } if self.seen => Some((path.as_ref(), content)),
+            _ => None,
+        }
+    }
+
     /// Spends the permission.
     pub(crate) fn spend(self) -> (Action, Ticket) {
         (self.action, self.ticket)
@@ -61,6 +71,11 @@ pub trait Approver: Send + Sync {
     fn decide(&self, question: &Question) -> Decision;
     /// Who that is, for the audit: `terminal`, `--approve yes`.
     fn name(&self) -> &str;
+    /// Whether a person sees each question before it is answered. What nobody saw is permitted like everything else, but settings
+    /// that programs read by themselves do not stay when the session ends.
+    fn is_person(&self) -> bool {
+        true
+    }
 }
 
 /// Decisions that were given for the rest of the session. What is stored is what was shown: one file, or one command line.
@@ -148,18 +163,18 @@ pub fn settle(
     grants: &Grants,
     audit: &Audit,
 ) -> Result<Authorized, Settlement> {
-    let (decision, by) = match verdict.judgement {
+    let (decision, by, seen) = match verdict.judgement {
         Judgement::Deny => {
             audit.refused(&action, verdict, "deny", "policy")?;
             return Err(Denied(format!("refused: {} ({}).", verdict.reason, short(verdict.rule))).into());
         }
-        Judgement::Allow => ("allow", "policy"),
-        Judgement::Ask if grants.covers(&action) => ("session", "grant"),
+        Judgement::Allow => ("allow", "policy", false),
+        Judgement::Ask if grants.covers(&action) => ("session", "grant", false),
         Judgement::Ask => match approver.decide(&question(&action)) {
-            Decision::Once => ("once", approver.name()),
+            Decision::Once => ("once", approver.name(), approver.is_person()),
             Decision::Session => {
                 grants.remember(&action);
-                ("session", approver.name())
+                ("session", approver.name(), approver.is_person())
             }
             Decision::Deny => {
                 audit.refused(&action, verdict, "deny", approver.name())?;
@@ -176,7 +191,7 @@ pub fn settle(
     if verdict.judgement == Judgement::Ask && by == approver.name() {
         audit.sync()?;
     }
-    Ok(Authorized { action, ticket })
+    Ok(Authorized { action, ticket, seen })
 }
 
 fn declined(action: &Action) -> Denied {

@@ -155,7 +155,7 @@ impl Runtime {
             Err(Settlement::Denied(denied)) => return denied.into(),
             Err(Settlement::Broken(broken)) => return broken.into(),
         };
-        let (raw, action, ticket) = self.executor.run(authorized);
+        let (raw, action, ticket) = self.executor.run(self.custody.heed(authorized));
         let walls = Walls { backend: self.executor.backend(), enforcement: self.executor.enforcement() };
         let outcome = raw.make_safe(&action, walls);
         match ticket.finish(&outcome) {

@@ -1,13 +1,14 @@
 //! What a session newly made or changed of the protected kind: one inventory of a workspace compared with a later one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use crate::git_config::risky;
+use crate::git_config::{Variable, risky};
 use crate::host_path::HostPath;
-use crate::metadata::{Inventory, Item, Kind, Mark, read};
+use crate::journal::Hash;
+use crate::metadata::{Inventory, Item, Kind, Mark, look, read};
 use crate::root::Root;
 
 /// Something that must not stay.
@@ -35,6 +36,10 @@ pub(crate) struct Comparison<'a> {
     /// The canonical root, for the absolute paths that git writes.
     pub(crate) name: &'a Path,
     pub(crate) before: &'a Inventory,
+    /// Files that may have this content now, by its hash.
+    pub(crate) approved: &'a BTreeMap<HostPath, Hash>,
+    /// What other sessions made that still live. It is for them to settle, as long as it is as it was.
+    pub(crate) theirs: &'a BTreeMap<HostPath, Item>,
     pub(crate) after: &'a Inventory,
 }
 
@@ -57,12 +62,44 @@ impl Comparison<'_> {
 
     fn finding(&self, path: &Path, item: &Item) -> Option<Finding> {
         let finding = |before, changed| Finding { path: path.to_owned(), kind: item.kind, before, changed };
-        match self.before.items.get(&HostPath::from(path)) {
+        let before = self.before.items.get(&HostPath::from(path));
+        let theirs = self.theirs.get(&HostPath::from(path));
+        if self.is_approved(path, item) || theirs.is_some_and(|theirs| self.is_same(path, theirs, item)) {
+            return None;
+        }
+        match before {
             Some(before) if self.is_same(path, before, item) => None,
             Some(before) => Some(finding(original(before), true)),
-            // What nobody looked at before is new if its inode was made, renamed or changed since.
-            None if self.before.may_have_missed(path) && item.mark.changed() < self.before.taken => None,
+            None if self.before.may_have_missed(path) && self.is_older(path) => None,
             None => (!self.may_be_new(path, item)).then(|| finding(None, false)),
+        }
+    }
+
+    /// Whether nothing on the way to what nobody looked at before was made, renamed or changed since. That of the file alone says
+    /// nothing: who moves a directory leaves the times of all that is in it.
+    fn is_older(&self, path: &Path) -> bool {
+        let mut way = path.ancestors().filter(|step| !step.as_os_str().is_empty());
+        way.all(|step| look(self.workspace, step, 0).is_some_and(|mark| mark.changed() < self.before.taken))
+    }
+
+    /// Whether a person saw what stands there now and let it be written; for a directory, whether there is such a file in it.
+    fn is_approved(&self, path: &Path, item: &Item) -> bool {
+        match item.mark {
+            Mark::File { mode, .. } => {
+                let path = HostPath::from(path);
+                let before = match self.before.items.get(&path) {
+                    Some(Item { mark: Mark::File { mode, .. }, .. }) => *mode,
+                    _ => 0,
+                };
+                let is_seen =
+                    |hash: &Hash| read(self.workspace, &path).is_some_and(|content| blake3::hash(&content) == *hash);
+                !gained(before, mode) && self.approved.get(&path).is_some_and(is_seen)
+            }
+            Mark::Directory { .. } => self.approved.keys().filter(|inside| inside.starts_with(path)).any(|inside| {
+                let item = self.after.items.get(inside).filter(|item| matches!(item.mark, Mark::File { .. }));
+                item.is_some_and(|item| self.is_approved(inside, item))
+            }),
+            _ => false,
         }
     }
 
@@ -80,9 +117,11 @@ impl Comparison<'_> {
                     return true;
                 }
                 let (Some(old), Some(new)) = (content, read(self.workspace, path)) else { return false };
-                let alike = *old == new || after.kind == Kind::Config && is_as_risky(old, &new);
-                // A hook that becomes executable is a new one.
-                alike && mode2 & !mode & 0o6111 == 0
+                let of_git = matches!(after.kind, Kind::Config | Kind::WorktreeConfig);
+                let as_risky =
+                    || matches!((self.risks(path, old), self.risks(path, &new)), (Some(old), Some(new)) if old == new);
+                let alike = *old == new || of_git && as_risky();
+                alike && !gained(*mode, *mode2)
             }
             (Mark::Directory { .. }, Mark::Directory { .. }) | (Mark::Special { .. }, Mark::Special { .. }) => true,
             (Mark::Link { target, .. }, Mark::Link { target: target2, .. }) => target == target2,
@@ -97,13 +136,15 @@ impl Comparison<'_> {
         }
         let content = || read(self.workspace, path);
         match item.kind {
-            Kind::Config => content().is_some_and(|text| risky(&text).is_ok_and(|risky| risky.is_empty())),
+            Kind::Config | Kind::WorktreeConfig => {
+                content().and_then(|text| self.risks(path, &text)).is_some_and(|risks| risks.is_empty())
+            }
             Kind::GitLink => content().is_some_and(|text| self.leads_to_repository(path, &text)),
             Kind::CommonDirectory => self.is_of_worktree(path) && content().is_some_and(|text| line(&text) == b"../.."),
             Kind::Worktree => self.is_of_worktree(path) && content().is_some_and(|text| self.leads_inside(path, &text)),
             Kind::Setting
+            | Kind::NestedSetting
             | Kind::Hook
-            | Kind::WorktreeConfig
             | Kind::Attributes
             | Kind::Link
             | Kind::BareHead
@@ -111,10 +152,44 @@ impl Comparison<'_> {
         }
     }
 
+    /// The settings of git, at `path`, that could run something or lead to something else; `None` for what git may read otherwise.
+    fn risks(&self, path: &Path, text: &[u8]) -> Option<Vec<Variable>> {
+        let mut risks = risky(text).ok()?;
+        risks.retain(|variable| {
+            let is_own = |target: &[u8]| self.is_worktree_of(path, target);
+            let harmless = variable.lets_worktrees_differ() && self.worktrees_run_nothing(path);
+            !(harmless || variable.worktree().is_some_and(is_own))
+        });
+        Some(risks)
+    }
+
+    /// Whether the `.git` in `target` leads back to the git directory of these settings, as a submodule's does.
+    fn is_worktree_of(&self, settings: &Path, target: &[u8]) -> bool {
+        let Some(link) = self.resolve(settings, target).map(|target| target.join(".git")) else { return false };
+        let back = read(self.workspace, &link).and_then(|text| self.link_target(&link, &text));
+        back.is_some() && back.as_deref() == settings.parent()
+    }
+
+    /// Whether there is nothing in the settings of single worktrees, all of which were looked at.
+    fn worktrees_run_nothing(&self, settings: &Path) -> bool {
+        let of_worktrees = self.after.items.iter().filter(|(path, item)| {
+            item.kind == Kind::WorktreeConfig && settings.parent().is_some_and(|directory| path.starts_with(directory))
+        });
+        let is_safe = |path: &Path| {
+            let variables = read(self.workspace, path).and_then(|text| risky(&text).ok());
+            variables.is_some_and(|variables| variables.is_empty())
+        };
+        self.after.unseen.is_empty() && of_worktrees.into_iter().all(|(path, _)| is_safe(path))
+    }
+
     /// `gitdir: PATH` of a git directory that was looked through, so that everything in it counts as well.
     fn leads_to_repository(&self, path: &Path, text: &[u8]) -> bool {
-        let target = line(text).strip_prefix(b"gitdir: ").and_then(|target| self.resolve(path, target));
+        let target = self.link_target(path, text);
         target.is_some_and(|target| self.after.repositories.contains(&HostPath::from(target)))
+    }
+
+    fn link_target(&self, path: &Path, text: &[u8]) -> Option<PathBuf> {
+        line(text).strip_prefix(b"gitdir: ").and_then(|target| self.resolve(path, target))
     }
 
     /// In `REPOSITORY/worktrees/NAME` (gitrepository-layout(5)).
@@ -156,11 +231,12 @@ fn line(text: &[u8]) -> &[u8] {
     text.strip_suffix(b"\n").unwrap_or(text)
 }
 
-fn is_as_risky(old: &[u8], new: &[u8]) -> bool {
-    matches!((risky(old), risky(new)), (Ok(old), Ok(new)) if old == new)
+/// Whether a file may be run now, or give rights, that could not before: a hook that becomes executable is a new one.
+fn gained(before: u32, now: u32) -> bool {
+    now & !before & 0o6111 != 0
 }
 
-fn original(item: &Item) -> Option<Original> {
+pub(crate) fn original(item: &Item) -> Option<Original> {
     match &item.mark {
         Mark::File { content: Some(content), mode, .. } => {
             Some(Original::File { content: content.clone(), mode: *mode & 0o777 })
@@ -178,7 +254,8 @@ mod tests {
     fn found(workspace: &Path, before: &Inventory) -> Vec<PathBuf> {
         let root = Root::open_ambient(workspace).unwrap();
         let after = Scan::closing(workspace).inventory;
-        let comparison = Comparison { workspace: &root, name: workspace, before, after: &after };
+        let (approved, theirs) = (&BTreeMap::new(), &BTreeMap::new());
+        let comparison = Comparison { workspace: &root, name: workspace, before, approved, theirs, after: &after };
         comparison.findings().into_iter().map(|finding| finding.path).collect()
     }
 
@@ -192,6 +269,66 @@ mod tests {
         assert_eq!(found(dir.path(), &before), [PathBuf::from("AGENTS.md")]);
         before.taken = i128::MAX;
         assert_eq!(found(dir.path(), &before), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn what_was_not_looked_at_is_new_where_a_directory_was_moved() {
+        let dir = tempfile::tempdir().unwrap();
+        for path in ["shut", "old/.git/hooks", "shut/kept/.cargo"] {
+            std::fs::create_dir_all(dir.path().join(path)).unwrap();
+        }
+        std::fs::write(dir.path().join("old/.git/hooks/update"), "x").unwrap();
+        std::fs::write(dir.path().join("shut/kept/.cargo/config.toml"), "x").unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let mut before = Inventory::new();
+        before.unseen.push("shut".into());
+        let known = Scan::of(dir.path()).inventory;
+        let hook = HostPath::from(Path::new("old/.git/hooks/update"));
+        before.items.insert(hook.clone(), known.items.get(&hook).unwrap().clone());
+        assert_eq!(found(dir.path(), &before), Vec::<PathBuf>::new());
+        std::fs::rename(dir.path().join("old"), dir.path().join("shut/kept/new")).unwrap();
+        assert_eq!(
+            found(dir.path(), &before),
+            ["shut/kept/.cargo/config.toml", "shut/kept/new/.git/hooks/update"].map(PathBuf::from)
+        );
+    }
+
+    #[test]
+    fn a_submodule_is_where_its_settings_say() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        let before = Scan::of(root).inventory;
+        std::fs::create_dir_all(root.join(".git/modules/lib")).unwrap();
+        std::fs::create_dir_all(root.join("lib")).unwrap();
+        std::fs::write(root.join(".git/modules/lib/HEAD"), "x").unwrap();
+        for (target, back, stays) in [
+            ("../../../lib", "../.git/modules/lib", true),
+            ("../../../lib", "../.git", false),
+            ("../../..", "../.git/modules/lib", false),
+            ("../../../../lib", "../.git/modules/lib", false),
+            ("/", "../.git/modules/lib", false),
+        ] {
+            std::fs::write(root.join(".git/modules/lib/config"), format!("[core]\n\tworktree = {target}\n")).unwrap();
+            std::fs::write(root.join("lib/.git"), format!("gitdir: {back}\n")).unwrap();
+            let settings = PathBuf::from(".git/modules/lib/config");
+            assert_eq!(!found(root, &before).contains(&settings), stays, "{target} {back}");
+        }
+    }
+
+    #[test]
+    fn worktrees_may_differ_where_that_runs_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        let before = Scan::of(root).inventory;
+        std::fs::create_dir_all(root.join(".git/worktrees/w")).unwrap();
+        std::fs::write(root.join(".git/config"), "[extensions]\n\tworktreeConfig = true\n").unwrap();
+        for (settings, gone) in [
+            ("[core]\n\tsparseCheckout = true\n", &[][..]),
+            ("[core]\n\tfsmonitor = x\n", &[".git/config", ".git/worktrees/w/config.worktree"]),
+        ] {
+            std::fs::write(root.join(".git/worktrees/w/config.worktree"), settings).unwrap();
+            assert_eq!(found(root, &before), gone.iter().map(PathBuf::from).collect::<Vec<_>>());
+        }
     }
 
     #[test]

@@ -21,6 +21,20 @@ pub(crate) fn risky(text: &[u8]) -> Result<Vec<Variable>, Malformed> {
 }
 
 impl Variable {
+    /// `core.worktree`: where the files of a git directory are.
+    pub(crate) fn worktree(&self) -> Option<&[u8]> {
+        self.is_of("core", "worktree").then_some(self.value.as_deref()).flatten()
+    }
+
+    /// `extensions.worktreeConfig`: whether settings of single worktrees count as well.
+    pub(crate) fn lets_worktrees_differ(&self) -> bool {
+        self.is_of("extensions", "worktreeconfig")
+    }
+
+    fn is_of(&self, section: &str, name: &str) -> bool {
+        self.section == section && self.subsection.is_none() && self.name == name
+    }
+
     /// The list of what git itself writes when it makes, clones or tracks something. Everything else is not safe.
     fn is_safe(&self) -> bool {
         let value = self.value.as_deref().unwrap_or(b"true");
@@ -34,12 +48,26 @@ impl Variable {
                 | "logallrefupdates"
                 | "ignorecase"
                 | "precomposeunicode"
-                | "symlinks",
+                | "symlinks"
+                | "sparsecheckout"
+                | "sparsecheckoutcone",
             )
-            | ("extensions", None, "objectformat" | "refstorage") => value.iter().all(u8::is_ascii_alphanumeric),
-            ("remote", Some(_), "url") | ("branch", Some(_), "remote") => is_plain_address(value),
-            ("remote", Some(_), "fetch") | ("branch", Some(_), "merge") => !value.starts_with(b"-"),
+            | ("index", None, "sparse")
+            | ("extensions", None, "objectformat" | "refstorage" | "relativeworktrees")
+            | ("remote", Some(_), "promisor" | "mirror")
+            | ("submodule", None, "alternatelocation" | "alternateerrorstrategy")
+            | ("submodule", Some(_), "active") => value.iter().all(u8::is_ascii_alphanumeric),
+            // A promisor that is no remote's name is an address.
+            ("remote" | "submodule", Some(_), "url")
+            | ("branch", Some(_), "remote")
+            | ("extensions", None, "partialclone") => is_plain_address(value),
+            ("remote", Some(_), "fetch" | "partialclonefilter")
+            | ("branch", Some(_), "merge")
+            | ("submodule", None, "active") => !value.starts_with(b"-"),
+            ("remote", Some(_), "tagopt") => matches!(value, b"--tags" | b"--no-tags"),
             ("branch", Some(_), "rebase") => matches!(value, b"true" | b"false"),
+            // `!COMMAND` runs one (git-submodule(1)).
+            ("submodule", Some(_), "update") => matches!(value, b"checkout" | b"rebase" | b"merge" | b"none"),
             ("user", None, "name" | "email") => true,
             _ => false,
         }
@@ -206,7 +234,31 @@ mod tests {
         }
     }
 
-    const RISKY: [&str; 20] = [
+    /// As git 2.47 writes it for `clone --recurse-submodules`, `--sparse`, `--filter=blob:none`, `--no-tags` and `--reference`.
+    const WRITTEN_BY_GIT: [&str; 6] = [
+        "[submodule]\n\tactive = .\n",
+        "[submodule \"lib\"]\n\tactive = true\n\turl = https://example.org/lib\n\tupdate = checkout\n",
+        "[core]\n\tsparseCheckout = true\n\tsparseCheckoutCone = true\n[index]\n\tsparse = false\n",
+        "[extensions]\n\tpartialClone = origin\n\trelativeWorktrees = true\n",
+        "[remote \"o\"]\n\tpromisor = true\n\tpartialclonefilter = blob:none\n\ttagOpt = --no-tags\n",
+        "[submodule]\n\talternateLocation = superproject\n\talternateErrorStrategy = die\n",
+    ];
+
+    #[test]
+    fn what_git_writes_for_other_clones_is_safe() {
+        for text in WRITTEN_BY_GIT {
+            assert!(is_safe(&format!("{CLONED}{text}")), "{text}");
+        }
+    }
+
+    const RISKY: [&str; 27] = [
+        "[submodule \"x\"]\n\tupdate = !sh",
+        "[submodule \"x\"]\n\turl = ext::sh -c x",
+        "[submodule]\n\tactive = --x",
+        "[extensions]\n\tpartialClone = ext::sh",
+        "[remote \"o\"]\n\tpartialclonefilter = --x",
+        "[remote \"o\"]\n\ttagOpt = --upload-pack=x",
+        "[remote \"o\"]\n\tvcs = x",
         "[core]\n\tfsmonitor = ./x\n",
         "[core] fsmonitor = ./x",
         "[Core]\nHooksPath = /x",
@@ -252,7 +304,7 @@ mod tests {
 
         #[test]
         fn only_known_sections_are_safe(section in "[a-z]{1,9}", name in "[a-z]{1,9}", value in "[a-z]{0,9}") {
-            let known = ["core", "extensions", "user"].contains(&section.as_str());
+            let known = ["core", "extensions", "index", "submodule", "user"].contains(&section.as_str());
             let text = format!("[{section}]\n{name} = {value}\n");
             prop_assert!(known || !is_safe(&text));
         }

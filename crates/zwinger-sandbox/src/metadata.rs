@@ -1,4 +1,16 @@
 //! What of a workspace the host runs or trusts by itself: the one table of it, and the inventory of what of it is there.
+//!
+//! What counts is what a program of the host runs or obeys without the person asking for a build, a test or a script:
+//!
+//! - At the top of the workspace: settings of everything that is opened or started there (editors, agents, package managers, shells).
+//! - At any depth: what git runs, cargo's settings, and what is read from below though the person opened or started something at the
+//!   top. Agents take instructions and rules from the directory of a file that they look at (`AGENTS.md`, `CLAUDE.md`, `GEMINI.md`,
+//!   `.claude`, `.codex`, `.cursor`, `.gemini`, `.windsurf`), and Zed its settings (`.zed`). `.vscode` and `.idea` count as well:
+//!   an editor trusts a project below one that it trusts, and runs its tasks when that is opened. Not below `node_modules`, where
+//!   packages bring such directories along and nobody opens one.
+//! - Not at any depth, because they are read of the directory where something is started, or ask first: rules of a whole project
+//!   (`.clinerules`, `.roorules`, `.roo`, `.cursorrules`, `.windsurfrules`, `.junie`, `.kiro`, `.continue`, `.aider.conf.yml`,
+//!   `*.code-workspace`), `.mcp.json`, `.devcontainer`, `.envrc`, `mise.toml`, `.exrc`, `.dir-locals.el`, and package managers'.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -15,7 +27,9 @@ use crate::host_path::HostPath;
 use crate::root::{Root, read_up_to};
 
 /// Settings at the top of a project that the host's programs read when they meet them.
-const SETTINGS: [&str; 42] = [
+const SETTINGS: [&str; 44] = [
+    ".junie",
+    ".roorules",
     ".aider.conf.yml",
     ".clinerules",
     ".continue",
@@ -60,6 +74,29 @@ const SETTINGS: [&str; 42] = [
     ".zwinger.toml",
 ];
 
+/// Settings that are read at any depth.
+const NESTED: [&str; 13] = [
+    ".claude",
+    ".codex",
+    ".cursor",
+    ".gemini",
+    ".idea",
+    ".vscode",
+    ".windsurf",
+    ".zed",
+    "AGENTS.md",
+    "AGENTS.override.md",
+    "CLAUDE.local.md",
+    "CLAUDE.md",
+    "GEMINI.md",
+];
+
+/// Of these, what is read only where somebody opens a project.
+const OF_EDITORS: [&str; 2] = [".idea", ".vscode"];
+
+/// In `.github`, what agents read or run (GitHub Copilot).
+const OF_GITHUB: [&str; 3] = ["copilot-instructions.md", "hooks", "instructions"];
+
 /// Parts of a git directory, a submodule's or a worktree's own, that make git run or trust something.
 const OF_GIT: [(&str, Kind); 5] = [
     ("config", Kind::Config),
@@ -85,6 +122,8 @@ pub(crate) enum Place {
 pub(crate) enum Kind {
     /// Of the host's programs.
     Setting,
+    /// The same, in a directory below. There may be many: it is not kept as it is, but put back when the session is over.
+    NestedSetting,
     /// A program that git runs.
     Hook,
     /// Settings of a repository.
@@ -111,7 +150,7 @@ impl Kind {
     /// What a person is told that it is.
     pub(crate) fn describe(self) -> &'static str {
         match self {
-            Self::Setting => "settings that programs read by themselves",
+            Self::Setting | Self::NestedSetting => "settings that programs read by themselves",
             Self::Hook => "a hook",
             Self::Config => "git settings that could run something",
             Self::WorktreeConfig => "git settings of a worktree",
@@ -140,10 +179,17 @@ pub(crate) fn kind_of(name: &OsStr, path: &Path, place: Place, bare: bool) -> Op
     if name == "attributes" && below("info") && of_bare() {
         return Some(Kind::Attributes);
     }
-    let setting = place == Place::Top && SETTINGS.iter().any(|setting| name == *setting);
+    let is_in = |names: &[&str]| names.iter().any(|known| name == *known);
+    let of_top =
+        place == Place::Top && (is_in(&SETTINGS) || Path::new(name).extension() == Some("code-workspace".as_ref()));
     // cargo reads either name (cargo book, "Configuration").
     let of_cargo = (name == "config.toml" || name == "config") && below(".cargo");
-    (setting || of_cargo).then_some(Kind::Setting)
+    if of_top || of_cargo {
+        return Some(Kind::Setting);
+    }
+    let in_packages = || path.iter().any(|component| component == "node_modules");
+    let nested = is_in(&NESTED) && !(is_in(&OF_EDITORS) && in_packages());
+    (nested || is_in(&OF_GITHUB) && below(".github")).then_some(Kind::NestedSetting)
 }
 
 /// What git takes for a repository whatever its name is (setup.c, is_git_directory): the rest of one that has `commondir` is
@@ -232,13 +278,26 @@ impl Inventory {
 
     /// Adds what is at `path`; with its content if `keep` says so and there is room. What is gone meanwhile is not added.
     pub(crate) fn add(&mut self, workspace: &Root, path: &Path, kind: Kind, keep: bool) {
-        let room = if keep { MAX_KEPT.saturating_sub(self.kept) } else { 0 };
+        // What there may be much of leaves room for the rest.
+        let most = if kind == Kind::NestedSetting { MAX_KEPT / 2 } else { MAX_KEPT };
+        let room = if keep { most.saturating_sub(self.kept) } else { 0 };
         if let Some(mark) = look(workspace, path, room) {
             if let Mark::File { content: Some(content), .. } = &mark {
                 self.kept += content.len();
             }
             self.items.insert(path.into(), Item { kind, mark });
         }
+    }
+
+    /// What of it is in a directory, which is a workspace itself. There other things count, so that nothing is known not to have been
+    /// there.
+    pub(crate) fn below(&self, inside: &Path) -> Self {
+        if inside.as_os_str().is_empty() {
+            return self.clone();
+        }
+        let items =
+            self.items.iter().filter_map(|(path, item)| Some((path.strip_prefix(inside).ok()?.into(), item.clone())));
+        Self { taken: self.taken, items: items.collect(), unseen: vec!["".into()], ..Self::default() }
     }
 
     /// Whether what is at `path` may have been there without having been seen.

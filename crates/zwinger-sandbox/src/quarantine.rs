@@ -13,13 +13,14 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::findings::{Finding, Original};
+use crate::journal::{Note, Written};
 use crate::metadata::{Kind, open};
 use crate::root::Root;
 
 /// Something of the protected kind that a session made or changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quarantined {
-    /// Where it was, relative to the workspace.
+    /// Where it was, relative to the workspace; absolute if a session in a directory above left it.
     pub path: PathBuf,
     /// Where it is now; `None`: it could not be moved away.
     pub kept_at: Option<PathBuf>,
@@ -47,11 +48,13 @@ impl Settled {
 const MAX_PATH: usize = 1024;
 
 /// A directory for the findings of one session, made when there is the first.
-pub(crate) struct Quarantine {
+pub(crate) struct Quarantine<'a> {
     /// `None`: there is no place, so that things are named and stay.
     path: Option<PathBuf>,
     directory: Option<OwnedFd>,
     numbered: usize,
+    /// Where it is noted that something is about to be moved, so that the next start can finish it.
+    journal: Option<&'a Written>,
 }
 
 /// What became of one thing.
@@ -60,12 +63,12 @@ enum Moved {
     /// It was gone already, by another session's hand.
     Gone,
     /// It has another name beside its old one, by which nothing reads it.
-    Renamed(OsString),
+    Renamed(PathBuf),
 }
 
-impl Quarantine {
-    pub(crate) fn new(path: Option<PathBuf>) -> Self {
-        Self { path, directory: None, numbered: 0 }
+impl<'a> Quarantine<'a> {
+    pub(crate) fn new(path: Option<PathBuf>, journal: Option<&'a Written>) -> Self {
+        Self { path, directory: None, numbered: 0, journal }
     }
 
     /// Whether there is a place.
@@ -84,9 +87,9 @@ impl Quarantine {
         let kept_at = match self.carry(workspace, &finding.path, finding.kind) {
             Ok(Moved::Gone) => return None,
             Ok(Moved::Here(kept_at)) => Some(kept_at),
-            Ok(Moved::Renamed(name)) => {
+            Ok(Moved::Renamed(aside)) => {
                 why.push_str("; too large to be moved or refused, so it was renamed");
-                workspace.path().ok().map(|root| root.join(&finding.path).with_file_name(name))
+                Some(aside)
             }
             Err(error) => {
                 why.push_str(&format!("; {error}"));
@@ -94,14 +97,34 @@ impl Quarantine {
             }
         };
         match &finding.before {
-            Some(original) if kept_at.is_some() => match put_back(workspace, &finding.path, original) {
-                Ok(()) => why.push_str("; the original is back in its place"),
-                Err(error) => why.push_str(&format!("; the original could not be put back: {error}")),
-            },
+            Some(original) if kept_at.is_some() => put_back(workspace, &finding.path, original, &mut why),
             None if finding.changed => why.push_str("; there is no copy of the original"),
             _ => {}
         }
         Some(Quarantined { path: finding.path.clone(), kept_at, why })
+    }
+
+    /// What a killed zwinger was about to move, if it did: the original is put back where nothing is.
+    pub(crate) fn finish(
+        workspace: &Root,
+        path: &Path,
+        kept_at: &Path,
+        original: Option<&Original>,
+    ) -> Option<Quarantined> {
+        let is_kept = rustix::fs::statat(rustix::fs::CWD, kept_at, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        let is_away = open(workspace, path, OFlags::PATH | OFlags::NOFOLLOW).err() == Some(Errno::NOENT);
+        let mut why = "zwinger was killed while it moved this away".to_owned();
+        let missing = original.filter(|_| is_away);
+        if let Some(original) = missing {
+            put_back(workspace, path, original, &mut why);
+        }
+        let kept_at = is_kept.then(|| kept_at.to_owned());
+        (is_kept || missing.is_some()).then(|| Quarantined { path: path.to_owned(), kept_at, why })
+    }
+
+    /// Without a note it is moved all the same: what is lost then is the original of something changed, if we are killed now.
+    fn note(&self, path: &Path, kept_at: &Path) {
+        let _ = self.journal.map(|journal| journal.note(&Note::Moving(path.into(), kept_at.into())));
     }
 
     fn carry(&mut self, workspace: &Root, path: &Path, kind: Kind) -> io::Result<Moved> {
@@ -111,6 +134,7 @@ impl Quarantine {
         };
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let (to, to_name, kept_at) = self.place(path)?;
+        self.note(path, &kept_at);
         match rename(parent.as_fd(), name, to.as_fd(), &to_name) {
             Err(Errno::NOENT) => return Ok(Moved::Gone),
             Err(Errno::ACCESS | Errno::PERM) => {
@@ -121,7 +145,7 @@ impl Quarantine {
                 let again = rename(parent.as_fd(), name, to.as_fd(), &to_name);
                 let carried = match again {
                     Ok(()) => Ok(Moved::Here(kept_at)),
-                    Err(_) => self.otherwise(parent.as_fd(), name, (to.as_fd(), &to_name, kept_at), kind),
+                    Err(_) => self.otherwise(workspace, path, parent.as_fd(), (to.as_fd(), &to_name, kept_at), kind),
                 };
                 if let Some(mode) = before {
                     let _ = set_mode(parent.as_fd(), mode);
@@ -131,7 +155,7 @@ impl Quarantine {
                 }
                 return carried;
             }
-            Err(_) => return self.otherwise(parent.as_fd(), name, (to.as_fd(), &to_name, kept_at), kind),
+            Err(_) => return self.otherwise(workspace, path, parent.as_fd(), (to.as_fd(), &to_name, kept_at), kind),
             Ok(()) => {}
         }
         disarm(to.as_fd(), &to_name, &mut 0, 0);
@@ -141,11 +165,13 @@ impl Quarantine {
     /// Copied where it cannot be renamed to, or renamed where it is.
     fn otherwise(
         &self,
+        workspace: &Root,
+        path: &Path,
         parent: BorrowedFd<'_>,
-        name: &OsStr,
         (to, to_name, kept_at): (BorrowedFd<'_>, &OsStr, PathBuf),
         kind: Kind,
     ) -> io::Result<Moved> {
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         match transfer::copy(parent, name, to, to_name) {
             // What is left of one that cannot be removed as a whole is renamed; the copy is complete, and stays.
             Ok(()) if transfer::remove(parent, name).is_ok() => return Ok(Moved::Here(kept_at)),
@@ -160,14 +186,14 @@ impl Quarantine {
         rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())?;
         let mut aside = name.to_owned();
         aside.push(format!(".quarantined-{:08x}", u32::from_ne_bytes(random)));
-        match rename(parent, name, parent, &aside) {
-            Err(Errno::NAMETOOLONG) => {
-                aside = format!("quarantined-{:08x}", u32::from_ne_bytes(random)).into();
-                rename(parent, name, parent, &aside)?;
-            }
-            renamed => renamed?,
+        // NAME_MAX (limits.h).
+        if aside.len() > 255 {
+            aside = format!("quarantined-{:08x}", u32::from_ne_bytes(random)).into();
         }
-        Ok(Moved::Renamed(aside))
+        let whole = workspace.path()?.join(path).with_file_name(&aside);
+        self.note(path, &whole);
+        rename(parent, name, parent, &aside)?;
+        Ok(Moved::Renamed(whole))
     }
 
     /// The directory where it goes, made with its parents, the name there, and the whole path.
@@ -260,8 +286,15 @@ pub(super) fn is_dots(name: &[u8]) -> bool {
     name == b"." || name == b".."
 }
 
-/// In one step, and only where nothing is.
-fn put_back(workspace: &Root, path: &Path, original: &Original) -> io::Result<()> {
+/// In one step, and only where nothing is; what came of it is added to the words.
+fn put_back(workspace: &Root, path: &Path, original: &Original, why: &mut String) {
+    match try_to_put_back(workspace, path, original) {
+        Ok(()) => why.push_str("; the original is back in its place"),
+        Err(error) => why.push_str(&format!("; the original could not be put back: {error}")),
+    }
+}
+
+fn try_to_put_back(workspace: &Root, path: &Path, original: &Original) -> io::Result<()> {
     let parent = open(workspace, path.parent().unwrap_or(Path::new("")), OFlags::PATH | OFlags::DIRECTORY)?;
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     match original {

@@ -91,13 +91,7 @@ impl Root {
             }
             opened => opened?,
         };
-        let status = rustix::fs::fstat(&root.directory)?;
-        if status.st_uid != rustix::process::geteuid().as_raw() || status.st_mode & 0o077 != 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                format!("{} must belong to you and be closed to others (chmod 700)", path.display()),
-            ));
-        }
+        check_private(&root.directory, path)?;
         Ok(root)
     }
 
@@ -266,6 +260,24 @@ impl Root {
         let file = self.openat2(path, flags, Mode::from_raw_mode(0o600))?;
         regular(&file)?;
         Ok(file.into())
+    }
+}
+
+/// Refuses a directory of zwinger's own that is not the caller's and closed to others.
+pub(crate) fn check_private(directory: &OwnedFd, path: &Path) -> io::Result<()> {
+    let status = rustix::fs::fstat(directory)?;
+    if status.st_uid != rustix::process::geteuid().as_raw() || status.st_mode & 0o077 != 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("{} must belong to you and be closed to others (chmod 700)", path.display()),
+        ));
+    }
+    Ok(())
+}
+
+impl From<OwnedFd> for Root {
+    fn from(directory: OwnedFd) -> Self {
+        Self { directory }
     }
 }
 

@@ -196,13 +196,15 @@ impl Walk {
                 self.count(&path, Kind::GitLink);
             }
         } else if let Some(protected) = kind_of(&name, &path, visit.place, bare) {
-            self.protect(path.clone(), kind);
+            if protected != Kind::NestedSetting {
+                self.protect(path.clone(), kind);
+            }
             match (protected, kind.is_dir()) {
                 // What counts is what stands in it.
                 (Kind::Hook, true) => held = Some(Kind::Hook),
-                (Kind::Setting, true) => {
-                    held = Some(Kind::Setting);
-                    self.count(&path, Kind::Setting);
+                (Kind::Setting | Kind::NestedSetting, true) => {
+                    held = Some(protected);
+                    self.count(&path, protected);
                 }
                 // Git reads a file by that name; the directory may be that of a worktree so named.
                 (_, true) => {}
@@ -211,7 +213,7 @@ impl Walk {
         } else if let Some(held) = held {
             if !(held == Kind::Hook && visit.directory.ends_with("hooks") && name.as_bytes().ends_with(b".sample")) {
                 self.count(&path, held);
-                if kind.is_symlink() {
+                if kind.is_symlink() && held != Kind::NestedSetting {
                     self.protect_target(&path);
                 }
             }

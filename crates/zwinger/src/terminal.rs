@@ -38,6 +38,10 @@ impl Approver for Always {
     fn name(&self) -> &str {
         self.1
     }
+
+    fn is_person(&self) -> bool {
+        false
+    }
 }
 
 /// One question at a time; the others wait.

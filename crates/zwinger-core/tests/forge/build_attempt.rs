@@ -5,7 +5,7 @@ use zwinger_core::audit::Ticket;
 use zwinger_core::gate::Authorized;
 
 fn permitted(action: Action, ticket: Ticket) -> Authorized {
-    Authorized { action, ticket }
+    Authorized { action, ticket, seen: true }
 }
 
 fn main() {

@@ -115,6 +115,24 @@ fn yes_writes_what_was_shown() {
     }
 }
 
+/// Settings that a person saw and let be written stay; what nobody saw, or what was changed since, does not.
+#[test]
+fn what_was_seen_stays() {
+    let scratch = Scratch::new();
+    let arguments = json!({"path": "sub/CLAUDE.md", "content": "seen\n"});
+    let ended = scratch.tool("write_file", &arguments, &["--approve", "yes"]);
+    assert!(ended.stderr.contains("zwinger: quarantined sub/CLAUDE.md ("), "{ended:?}");
+    assert_eq!(list(&scratch.work.join("sub")), ["inside.txt"]);
+    let mut terminal = Terminal::new();
+    let running = terminal.tool(&scratch, "write_file", &arguments, "");
+    let ended = terminal.answer(running, "y");
+    assert!(ended.json()["success"] == true && !ended.stderr.contains("quarantined"), "{ended:?}");
+    assert_eq!(read_text(scratch.work.join("sub/CLAUDE.md")), "seen\n");
+    let ended = scratch.sh("echo more >> sub/CLAUDE.md");
+    assert!(ended.stderr.contains("quarantined sub/CLAUDE.md (changed: "), "{ended:?}");
+    assert_eq!(read_text(scratch.work.join("sub/CLAUDE.md")), "seen\n");
+}
+
 #[test]
 fn a_task_waits_for_the_answer_and_goes_on() {
     for (key, result) in [("y", "Wrote f (1 bytes)."), ("n", "Error: write to f declined by the user.")] {

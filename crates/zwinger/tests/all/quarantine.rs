@@ -20,10 +20,24 @@ for_every_caller!(
     without_a_place_it_is_named,
     names_are_shown_escaped,
     two_sessions_at_once,
+    b01_what_a_living_session_made_is_not_trusted,
+    b01_a_killed_session_is_settled_by_one_that_starts_below,
 );
 
 /// A script, and what of it must be gone, by its path in the workspace.
-const MADE: [(&str, &[&str]); 19] = [
+const MADE: [(&str, &[&str]); 22] = [
+    (
+        "mkdir -p p/.vscode p/.zed .github; echo x > p/.vscode/tasks.json; echo x > .github/copilot-instructions.md; echo x > sub/CLAUDE.md",
+        &["p/.vscode", "p/.zed", ".github/copilot-instructions.md", "sub/CLAUDE.md"],
+    ),
+    (
+        "mkdir -p node_modules/p/.vscode p/.junie; echo x > node_modules/p/AGENTS.md; echo x > x.code-workspace; mkdir .junie",
+        &["node_modules/p/AGENTS.md", "x.code-workspace", ".junie"],
+    ),
+    (
+        "mkdir -p sub/.github/hooks; echo x > sub/.github/hooks/a; echo x > .roorules",
+        &["sub/.github/hooks", ".roorules"],
+    ),
     (
         "M=.git/modules/lib; mkdir -p $M/objects/zlib/objects $M/objects/zlib/refs; echo x > $M/HEAD; echo x > $M/objects/zlib/HEAD; echo /x > $M/objects/zlib/commondir",
         &[".git/modules/lib/objects/zlib/HEAD", ".git/modules/lib/objects/zlib/commondir"],
@@ -88,9 +102,11 @@ fn said_of_quarantine(ended: &Ended) -> Vec<&str> {
     ended.stderr.lines().filter(|line| words.iter().any(|word| line.starts_with(word))).collect()
 }
 
+/// One that is closed stays.
 fn assert_no_journal(scratch: &Scratch) {
     let left = list(&place(scratch)).into_iter().filter(|name| name != "quarantine").collect::<Vec<_>>();
-    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(left, ["journal"]);
+    assert!(read_text(place(scratch).join("journal")).starts_with('\0'), "it is open");
 }
 
 fn b01_new_settings_are_moved_away(scratch: &Scratch) {
@@ -204,8 +220,52 @@ fn b13_git_leaves_nothing_in_quarantine(scratch: &Scratch) {
     assert_eq!(ended.text().split_whitespace().collect::<Vec<_>>(), ["5", "2"]);
     // One that was there at the beginning is pinned, so that only a new one can be removed.
     git("cd clone; git worktree add -q -b b ../other; git worktree remove ../other; git gc -q; git tag t");
+    // What git fetches later, or only in part, and repositories in it.
+    git("git init -q lib; cd lib; echo 1 > l; git add l; git commit -qm 1");
+    let settings = scratch.work.join("lib/.git/config");
+    write(&settings, format!("{}[uploadpack]\n\tallowFilter = true\n", read_text(&settings)));
+    git("export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=protocol.file.allow GIT_CONFIG_VALUE_0=always
+        cd origin; git submodule -q add $PWD/../lib lib; git commit -qm lib; cd ..
+        git clone -q --recurse-submodules \"file://$PWD/origin\" whole; cd whole/lib; git status; cd ..; git submodule status");
+    git("git clone -q --no-tags --filter=blob:none \"file://$PWD/lib\" partial; cat partial/l");
+    git("git clone -q --sparse \"file://$PWD/origin\" sparse; cd sparse; git sparse-checkout set other; git status");
+    for (settings, key) in [
+        ("whole/.git/config", "[submodule \"lib\"]"),
+        ("whole/.git/modules/lib/config", "worktree = ../../../lib"),
+        ("partial/.git/config", "partialclonefilter = blob:none"),
+        ("sparse/.git/config.worktree", "sparseCheckout = true"),
+    ] {
+        let text = read_text(scratch.work.join(settings));
+        assert!(text.contains(key), "{settings} {text}");
+    }
     assert!(!is_there(place(scratch).join("quarantine")));
     assert_no_journal(scratch);
+}
+
+fn b01_a_killed_session_is_settled_by_one_that_starts_below(scratch: &Scratch) {
+    arrange(scratch);
+    let tag = Tag::new();
+    let script = format!("echo x > .envrc; mkdir sub/.cargo; echo x > sub/.cargo/config.toml; sleep {}", tag.0);
+    let running = scratch.start(scratch.zwinger(&["run", "--", "sh", "-c", &script]));
+    tag.wait_for(1);
+    let below = || {
+        let mut command = scratch.zwinger(&["run", "--", "true"]);
+        command.current_dir(scratch.work.join("sub"));
+        scratch.start(command).end()
+    };
+    // While it lives, it is not settled, nor is what it made there taken for new.
+    let ended = below();
+    assert_eq!((ended.code, said_of_quarantine(&ended).len()), (0, 0), "{ended:?}");
+    running.signal(Signal::KILL);
+    running.end();
+    let ended = below();
+    for path in [".envrc", "sub/.cargo/config.toml"] {
+        let said = format!("was killed; put in quarantine: {} (", scratch.work.join(path).display());
+        assert!(ended.stderr.contains(&said), "{ended:?}");
+        assert!(!is_there(scratch.work.join(path)));
+    }
+    assert!(said_of_quarantine(&below()).is_empty());
+    tag.assert_gone();
 }
 
 fn a29_nothing_outside_is_moved(scratch: &Scratch) {
@@ -292,6 +352,25 @@ fn two_sessions_at_once(scratch: &Scratch) {
         assert!(said.contains(&format!("quarantined {path} (")), "{path} {said}");
     }
     assert!(!said.contains("NOT MOVED"), "{said}");
+    assert_no_journal(scratch);
+}
+
+/// What one session has made when another begins is made again by that when the first is over.
+fn b01_what_a_living_session_made_is_not_trusted(scratch: &Scratch) {
+    arrange(scratch);
+    let tag = Tag::new();
+    let script = format!("echo x > .envrc; sleep {} & while ! test -e go; do sleep 0.01; done", tag.0);
+    let first = scratch.start(scratch.zwinger(&["run", "--", "sh", "-c", &script]));
+    tag.wait_for(1);
+    let second = "touch begun; while ! test -e again; do sleep 0.01; done; echo x > .envrc";
+    let second = scratch.start(scratch.zwinger(&["run", "--", "sh", "-c", second]));
+    crate::process::until("the second session", || is_there(scratch.work.join("begun")).then_some(()));
+    write(scratch.work.join("go"), "");
+    let first = first.end();
+    assert!(first.stderr.contains("quarantined .envrc (") && !is_there(scratch.work.join(".envrc")), "{first:?}");
+    write(scratch.work.join("again"), "");
+    let second = second.end();
+    assert!(second.stderr.contains("quarantined .envrc (") && !is_there(scratch.work.join(".envrc")), "{second:?}");
     assert_no_journal(scratch);
 }
 
