@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::confinement::Confinement;
 use crate::enforcement::Held;
 use crate::host_path::{HostPath, canonical};
-use crate::plan::{self, Plan, Surroundings};
+use crate::plan::{self, HOME_HIDDEN, HOME_VISIBLE, Plan, Surroundings};
 use crate::scan::Scan;
 use crate::walls::{self, task_ids};
 
@@ -45,6 +45,12 @@ pub enum BackendError {
         /// Why there are no namespaces.
         reason: String,
     },
+    /// What is to be shown is not hidden by anything that could be taken away.
+    #[error("--show {}: it is no hidden file of the workspace; --read lets commands read more of the host", .0.display())]
+    ShownInVain(
+        /// The path.
+        HostPath,
+    ),
     /// A dimension would hold less than is required.
     #[error(
         "the walls that the policy asks for cannot be built here; nothing was run\n  \
@@ -71,6 +77,9 @@ impl Backend {
     /// # Errors
     /// When they would hold less than is required: why, and what would help.
     pub fn plan(self, confinement: &Confinement, around: &Surroundings) -> Result<Plan, BackendError> {
+        if let Some(path) = confinement.shown_in_vain(&around.scan) {
+            return Err(BackendError::ShownInVain(path.clone()));
+        }
         match self {
             Self::Landlock if around.landlock_abi == 0 => Err(BackendError::NoLandlock),
             Self::Landlock => {
@@ -119,11 +128,15 @@ impl Surroundings {
             top_links: links(Path::new("/")),
             bounded_ids: rustix::system::uname().release().to_str().is_ok_and(task_ids::are_bounded_apart),
             path: std::env::var_os("PATH").iter().flat_map(std::env::split_paths).filter_map(real_directory).collect(),
+            home_visible: home_visible(confinement),
+            home_hidden: home_hidden(confinement),
             readable: Vec::new(),
             scan: Scan::of(confinement.workspace()),
             temporary: None,
             no_quarantine: None,
+            task_group: None,
         }
+        .with_task_group(confinement.limits.tasks)
     }
 
     /// The same where user namespaces are refused, with a private directory in the place of a private /tmp.
@@ -141,13 +154,31 @@ impl Surroundings {
         }
         let readable = plan::readable(confinement, self, &|directory| entries(directory, |_| true));
         let temporary = Some(temporary.to_owned());
-        Ok(Self { no_namespaces: Some(reason), temporary, readable, ..self.clone() })
+        let around = Self { no_namespaces: Some(reason), temporary, readable, ..self.clone() };
+        Ok(around.with_task_group(confinement.limits.tasks))
     }
 }
 
 /// An entry of PATH; a relative one would name a directory of the workspace.
 fn real_directory(path: PathBuf) -> Option<HostPath> {
     path.is_absolute().then(|| canonical(&path).ok()).flatten().map(HostPath::from)
+}
+
+fn home_visible(confinement: &Confinement) -> Vec<(HostPath, HostPath)> {
+    let named = HOME_VISIBLE.iter().filter_map(|entry| Some(confinement.home()?.join(entry)));
+    named.filter_map(|named| canonical(&named).ok().map(|real| (named.into(), real.into()))).collect()
+}
+
+/// Where they are, or would be if somebody made them; and what they lead to, if they are links themselves.
+fn home_hidden(confinement: &Confinement) -> Vec<HostPath> {
+    let mut hidden = Vec::new();
+    for path in HOME_HIDDEN.iter().filter_map(|entry| Some(confinement.home()?.join(entry))) {
+        let parent = path.parent().and_then(|parent| canonical(parent).ok());
+        let place = parent.zip(path.file_name()).map_or_else(|| path.clone(), |(parent, name)| parent.join(name));
+        hidden.extend(canonical(&place).ok().filter(|real| *real != place).map(HostPath::from));
+        hidden.push(place.into());
+    }
+    hidden
 }
 
 fn links(directory: &Path) -> Vec<(HostPath, HostPath)> {

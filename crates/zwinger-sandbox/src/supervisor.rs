@@ -4,6 +4,7 @@
 //! parents that ends at it, setsid(2) and double forks included; when its wait(2) says ECHILD the tree is empty.
 
 mod rlimits;
+mod shared_memory;
 mod tally;
 mod tree;
 mod watch;
@@ -48,6 +49,8 @@ pub struct Command {
     pub limits: Limits,
     /// A ceiling on the tasks of the session, where RLIMIT_NPROC counts for it alone.
     pub tasks: Option<u64>,
+    /// Whether System V memory is the session's own, and counts as the command's.
+    pub ipc_apart: bool,
 }
 
 /// Where its streams go.
@@ -209,7 +212,7 @@ impl<'a> Supervision<'a> {
             timed_out: false,
             cancelled: false,
             limit: None,
-            watch: Watch::new(started),
+            watch: Watch::new(started, command),
             freeze: Freeze::default(),
             leftovers: 0,
             outputs,
@@ -384,10 +387,12 @@ pub(crate) fn sweep() {
 
 /// Kills a child and everything below it, as far as it can be seen: for a child that does not do so itself any more.
 pub(crate) fn kill_tree(child: Pid) {
+    let mut freeze = Freeze::default();
     for _ in 0..PASSES {
-        if tree::signal(child, Signal::KILL) == 0 {
+        if tree::count(child) == 0 {
             break;
         }
+        freeze.pass(child);
     }
     let _ = rustix::process::kill_process(child, Signal::KILL);
     let _ = rustix::process::waitpid(Some(child), WaitOptions::empty());

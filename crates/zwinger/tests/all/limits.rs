@@ -1,5 +1,8 @@
 //! Limits of one command, which name themselves when they are hit.
 
+mod memory;
+mod root;
+
 use serde_json::{Value, json};
 use zwinger_core::Call;
 use zwinger_core::gate::Decision;
