@@ -6,6 +6,7 @@ mod ask;
 mod custody;
 mod doctor;
 mod model;
+mod report;
 mod run;
 mod terminal;
 mod tool;

@@ -13,6 +13,7 @@ mod ask;
 #[macro_use]
 mod caller;
 mod controls;
+mod doctor;
 mod documents;
 #[path = "../support/flood.rs"]
 mod flood;
