@@ -108,7 +108,8 @@ impl Launch {
         Ok(Self { backend, child: Child::start(namespaces)? })
     }
 
-    /// Runs a command in the walls, which end with it. Must be called from a process with one thread.
+    /// Runs a command in the walls, which end with it. Must be called from a process with one thread. The process that held them
+    /// ends by itself and is waited for by the next [`Launch::begin`], as its end takes longer than many a command.
     ///
     /// # Errors
     /// As [`RunError`] says; nothing ran unless it is [`RunError::Lost`].

@@ -5,14 +5,16 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
 use crate::temporary::TemporaryDirectory;
 
 /// How long its last process may take to be gone.
-const EMPTY_WITHIN: u32 = 1000;
+const EMPTY_WITHIN: Duration = Duration::from_secs(1);
+/// Between two looks whether it is.
+const MOMENT: Duration = Duration::from_micros(100);
 
 /// Goes when it is dropped, and at the next [`TaskGroup::create`] beside it when its zwinger was killed.
 #[derive(Debug)]
@@ -29,6 +31,11 @@ impl TaskGroup {
         let own = own.ok_or("no cgroup with the pids controller is mounted")?;
         let failed = |error: io::Error| format!("no pids cgroup below {}: {error}", own.display());
         let group = Self(TemporaryDirectory::create_in(&own, remove).map_err(failed)?);
+        // In version 2 one below a threaded group takes no processes.
+        match std::fs::read_to_string(group.0.0.join("cgroup.type")).unwrap_or_default().trim() {
+            "" | "domain" => {}
+            kind => return Err(format!("a cgroup below {} would be {kind}", own.display())),
+        }
         match group.set("pids.max", tasks) {
             Ok(()) => Ok(group),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -52,15 +59,15 @@ impl TaskGroup {
 
 /// rmdir(2), which is refused while a process in it is still about to be gone.
 fn remove(group: &Path) -> io::Result<()> {
-    for _ in 0..EMPTY_WITHIN {
+    let begun = Instant::now();
+    loop {
         match std::fs::remove_dir(group) {
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                std::thread::sleep(Duration::from_millis(1));
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && begun.elapsed() < EMPTY_WITHIN => {
+                std::thread::sleep(MOMENT);
             }
             removed => return removed,
         }
     }
-    std::fs::remove_dir(group)
 }
 
 /// The directory of this process's own group, from /proc/self/cgroup (cgroups(7)) and /proc/self/mountinfo (proc(5)).

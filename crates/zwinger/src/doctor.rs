@@ -101,7 +101,9 @@ fn remedies(error: Option<&SessionError>, enforcement: Option<&Enforcement>, lan
         remedies.push("in a container: run it with --security-opt seccomp=unconfined, or as a user of its own".into());
     }
     if reasons.contains("root is exempt") {
-        remedies.push("processes: run zwinger as an ordinary user".into());
+        remedies.push(
+            "processes: run zwinger as an ordinary user, or where it can make a pids cgroup below its own".into(),
+        );
     }
     remedies
 }

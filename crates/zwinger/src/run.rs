@@ -109,7 +109,10 @@ fn say_what_the_walls_are(confinement: &Confinement, around: &Surroundings, stat
     let hidden: Vec<_> = confinement.hidden(&around.scan);
     let mut words = Vec::new();
     if status != 0 {
-        words.push(format!("writable here: {}", if confinement.is_read_only() { "$TMPDIR" } else { "., $TMPDIR" }));
+        let own = if confinement.is_read_only() { None } else { Some(".".into()) };
+        let granted = confinement.writable().skip(1).map(|path| escape::line(&path.to_string_lossy()));
+        let writable: Vec<_> = own.into_iter().chain(granted).chain(["$TMPDIR".into()]).collect();
+        words.push(format!("writable here: {}", writable.join(", ")));
         words.extend((confinement.network() == Network::Off).then(|| "network off".into()));
     }
     if !hidden.is_empty() {

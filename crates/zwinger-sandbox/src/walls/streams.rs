@@ -5,7 +5,7 @@
 //! its own that is read-only.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{FileType, OFlags, SeekFrom};
@@ -53,17 +53,15 @@ pub(super) fn hold(host: &Host, plan: &mut Plan) -> io::Result<Passed> {
         match rustix::fs::fcntl_getfl(fd)? & OFlags::RWMODE {
             OFlags::RDONLY => {
                 let path = std::fs::read_link(format!("/proc/self/fd/{number}"))?;
-                match host.file(&path, is) {
-                    Ok(Some(tree)) => {
-                        let file = reopen(&tree)?;
-                        rustix::fs::seek(&file, SeekFrom::Start(rustix::fs::tell(fd)?))?;
+                match host.file(&path, is).and_then(|tree| tree.map(|tree| reopen(&tree, fd)).transpose()) {
+                    Ok(Some(file)) => {
                         passed.0.push((number, rustix::io::fcntl_dupfd_cloexec(fd, 3)?));
                         replace(number, &file)?;
                         let rule = Rule { path: format!("/proc/self/fd/{number}").into(), rights: Rights::Read };
                         plan.seal.iter_mut().for_each(|seal| seal.rules.push(rule.clone()));
                     }
-                    // Landlock lets nobody open it again, or nobody else has it any more.
-                    Ok(None) | Err(_) if !is_writable(plan, &path) || status.st_nlink == 0 => {}
+                    // Landlock lets nobody open it to write, or nobody else has it any more.
+                    _ if !is_writable(plan, &path) || status.st_nlink == 0 => {}
                     Ok(None) => return Err(io::Error::other(format!("{} was moved meanwhile", path.display()))),
                     Err(error) => return Err(error),
                 }
@@ -86,10 +84,13 @@ fn is_writable(plan: &Plan, path: &Path) -> bool {
     rules.filter(|rule| rule.rights == Rights::Write).any(|rule| path.starts_with(&*rule.path))
 }
 
-fn reopen(tree: &OwnedFd) -> io::Result<OwnedFd> {
-    let path = format!("/proc/self/fd/{}", tree.as_fd().as_raw_fd());
+/// At the place where it was left.
+fn reopen(tree: &OwnedFd, passed: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", tree.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
-    Ok(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?)
+    let file = rustix::fs::open(path, flags, rustix::fs::Mode::empty())?;
+    rustix::fs::seek(&file, SeekFrom::Start(rustix::fs::tell(passed)?))?;
+    Ok(file)
 }
 
 fn replace(number: u8, by: &OwnedFd) -> rustix::io::Result<()> {
