@@ -119,6 +119,7 @@ impl fmt::Display for Backend {
 impl Surroundings {
     /// Looks at this machine, process and workspace. Whether namespaces are permitted is found out by trying, so it is assumed here.
     pub fn of(confinement: &Confinement) -> Self {
+        let home_visible = home_visible(confinement);
         Self {
             environment: std::env::vars_os().collect(),
             root_caller: rustix::process::geteuid().is_root(),
@@ -128,8 +129,8 @@ impl Surroundings {
             top_links: links(Path::new("/")),
             bounded_ids: rustix::system::uname().release().to_str().is_ok_and(task_ids::are_bounded_apart),
             path: std::env::var_os("PATH").iter().flat_map(std::env::split_paths).filter_map(real_directory).collect(),
-            home_visible: home_visible(confinement),
-            home_hidden: home_hidden(confinement),
+            home_hidden: home_hidden(confinement, &home_visible),
+            home_visible,
             readable: Vec::new(),
             scan: Scan::of(confinement.workspace()),
             temporary: None,
@@ -169,12 +170,12 @@ fn home_visible(confinement: &Confinement) -> Vec<(HostPath, HostPath)> {
     named.filter_map(|named| canonical(&named).ok().map(|real| (named.into(), real.into()))).collect()
 }
 
-/// Where they are, or would be if somebody made them; and what they lead to, if they are links themselves.
-fn home_hidden(confinement: &Confinement) -> Vec<HostPath> {
+/// Where the credentials are in what is visible, or would be if somebody made them; and what they lead to, if they are links.
+fn home_hidden(confinement: &Confinement, visible: &[(HostPath, HostPath)]) -> Vec<HostPath> {
     let mut hidden = Vec::new();
     for path in HOME_HIDDEN.iter().filter_map(|entry| Some(confinement.home()?.join(entry))) {
-        let parent = path.parent().and_then(|parent| canonical(parent).ok());
-        let place = parent.zip(path.file_name()).map_or_else(|| path.clone(), |(parent, name)| parent.join(name));
+        let place = visible.iter().find_map(|(named, real)| Some(real.join(path.strip_prefix(named).ok()?)));
+        let place = place.unwrap_or(path);
         hidden.extend(canonical(&place).ok().filter(|real| *real != place).map(HostPath::from));
         hidden.push(place.into());
     }

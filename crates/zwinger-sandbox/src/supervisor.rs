@@ -354,10 +354,7 @@ impl<'a> Supervision<'a> {
     }
 
     fn sweep(&mut self) {
-        match self.limit {
-            Some(LimitHit::Tasks(_) | LimitHit::Processes(_)) => self.freeze.pass(self.shim.pid()),
-            _ => drop(tree::signal(self.shim.pid(), Signal::KILL)),
-        }
+        self.freeze.pass(self.shim.pid());
     }
 }
 

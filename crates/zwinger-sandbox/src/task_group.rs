@@ -47,7 +47,11 @@ impl TaskGroup {
 
     /// Puts a process into it, and with that all that it starts from then on.
     pub(crate) fn admit(&self, process: Pid) -> io::Result<()> {
-        self.set("cgroup.procs", process.as_raw_pid())
+        match self.set("cgroup.procs", process.as_raw_pid()) {
+            // It has ended, and started nothing.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+            admitted => admitted,
+        }
     }
 
     fn set(&self, file: &str, value: impl std::fmt::Display) -> io::Result<()> {
