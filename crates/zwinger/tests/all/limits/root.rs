@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::process::Pid;
+
 use super::{CEILING, Tag, assert_stopped, last_line};
 use crate::caller::{Caller, skipped};
 use crate::process;
@@ -121,34 +123,51 @@ fn m01_a_session_of_root_has_a_cgroup_too() {
 #[test]
 fn m01_zwinger_wins_without_a_cgroup() {
     let name = "limits::root::m01_zwinger_wins_without_a_cgroup";
-    let Some(scratch) = root_without_namespaces(name) else { return };
-    let prefix = [
-        "unshare",
-        "-Urm",
-        "sh",
-        "-c",
-        "mount -t tmpfs none /sys/fs/cgroup && echo 0 > /proc/sys/user/max_user_namespaces && exec \"$@\"",
-        "sh",
-    ];
+    if !rustix::process::geteuid().is_root() {
+        return skipped(name, "needs root");
+    }
+    let scratch = Scratch::new();
+    make_dir(scratch.base.join("root"));
+    // clone(2): in a changed root no user namespace is made, and the caller stays the machine's root.
+    let script = r#"mount --rbind / "$0/root" && mount -t tmpfs none "$0/root/sys/fs/cgroup" &&
+        exec chroot "$0/root" sh -c 'cd "$0" && exec "$@"' "$@""#;
+    let base = scratch.base.to_str().unwrap();
+    let prefix = ["unshare", "-m", "sh", "-c", script, base, scratch.work.to_str().unwrap()];
     if !process::succeeds(&[&prefix[..], &["true"]].concat()) {
         return skipped(name, "the cgroups cannot be taken away here");
     }
     let zwinger = scratch.base.join("zwinger");
-    let run = |words: &[&str]| {
-        let mut command =
-            process::command(&[&["setsid"], &prefix[..], &[zwinger.to_str().unwrap(), "run"], words].concat());
-        command.current_dir(&scratch.work).env("HOME", &scratch.home).env("TMPDIR", scratch.base.join("tmp"));
-        scratch.start(command).end()
+    let start = |words: &[&str]| {
+        let words = [&["setsid"], &prefix[..], &[zwinger.to_str().unwrap(), "run"], words].concat();
+        let mut command = process::command(&words);
+        command.env("HOME", &scratch.home).env("TMPDIR", scratch.base.join("tmp"));
+        scratch.start(command)
     };
-    let reason = run(&["--json", "--", "true"]).json();
+    let reason = start(&["--json", "--", "true"]).end().json();
     let reason = reason.pointer("/enforcement/processes/reason").unwrap().as_str().unwrap().to_owned();
     assert!(reason.contains("root is exempt") && reason.contains("cgroup"), "{reason}");
     let tag = Tag::new();
-    let ended = run(&["--", "perl", "-e", BOMB, &tag.0]);
+    let ended = start(&["--", "perl", "-e", BOMB, &tag.0]).end();
     assert_stopped(&ended, CEILING);
     assert_eq!(ended.text(), "0\n", "something else bounds it, so nothing was tried");
     tag.assert_gone();
-    let ended = run(&["--timeout", "2", "--", "perl", "-e", HOPPERS, &tag.0]);
+    let ended = start(&["--timeout", "2", "--", "perl", "-e", HOPPERS, &tag.0]).end();
     assert!(matches!(ended.code, 124 | 137) && last_line(&ended).starts_with("zwinger: stopped"), "{ended:?}");
+    tag.assert_gone();
+    if !process::succeeds(&["chrt", "-f", "1", "true"]) {
+        return skipped(name, "no process may run before all others here");
+    }
+    let running = start(&["--", "sleep", &tag.0]);
+    let command = tag.wait_for(1)[0];
+    // proc(5): the policy is the 41st field, the third stands behind the name; 1 is SCHED_FIFO.
+    let policy = |pid: Pid| {
+        let stat = read_text(format!("/proc/{}/stat", pid.as_raw_pid()));
+        stat.rsplit(')').next().unwrap().split_whitespace().nth(41 - 3).unwrap().to_owned()
+    };
+    let shim = process::parent(command).unwrap();
+    let supervisor = process::parent(shim).unwrap();
+    assert_eq!([supervisor, shim, command].map(policy), ["1", "0", "0"]);
+    running.signal(rustix::process::Signal::KILL);
+    running.end();
     tag.assert_gone();
 }
