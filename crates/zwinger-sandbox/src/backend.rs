@@ -11,7 +11,7 @@ use crate::confinement::Confinement;
 use crate::directory;
 use crate::enforcement::Held;
 use crate::host_path::{HostPath, canonical};
-use crate::plan::{self, Plan, Surroundings};
+use crate::plan::{self, HOME_HIDDEN, HOME_VISIBLE, Plan, Surroundings};
 use crate::scan::Scan;
 use crate::walls::{self, task_ids};
 
@@ -47,6 +47,12 @@ pub enum BackendError {
         /// Why there are no namespaces.
         reason: String,
     },
+    /// What is to be shown is not hidden by anything that could be taken away.
+    #[error("--show {}: it is no hidden file of the workspace; --read lets commands read more of the host", .0.display())]
+    ShownInVain(
+        /// The path.
+        HostPath,
+    ),
     /// A dimension would hold less than is required.
     #[error(
         "the walls that the policy asks for cannot be built here; nothing was run\n  \
@@ -73,6 +79,9 @@ impl Backend {
     /// # Errors
     /// When they would hold less than is required: why, and what would help.
     pub fn plan(self, confinement: &Confinement, around: &Surroundings) -> Result<Plan, BackendError> {
+        if let Some(path) = confinement.shown_in_vain(&around.scan) {
+            return Err(BackendError::ShownInVain(path.clone()));
+        }
         match self {
             Self::Landlock if around.landlock_abi == 0 => Err(BackendError::NoLandlock),
             Self::Landlock => {
@@ -113,6 +122,7 @@ impl Surroundings {
     /// Looks at this machine, process and workspace. Whether namespaces are permitted is found out by trying, so it is assumed here.
     pub fn of(confinement: &Confinement) -> Self {
         let (top, top_links) = top();
+        let home_visible = home_visible(confinement);
         Self {
             environment: std::env::vars_os().collect(),
             root_caller: rustix::process::geteuid().is_root(),
@@ -122,11 +132,15 @@ impl Surroundings {
             top_links,
             bounded_ids: rustix::system::uname().release().to_str().is_ok_and(task_ids::are_bounded_apart),
             path: std::env::var_os("PATH").iter().flat_map(std::env::split_paths).filter_map(real_directory).collect(),
+            home_hidden: home_hidden(confinement, &home_visible),
+            home_visible,
             readable: Vec::new(),
             scan: Scan::of(confinement.workspace()),
             temporary: None,
             no_quarantine: None,
+            task_group: None,
         }
+        .with_task_group(confinement.limits.tasks)
     }
 
     /// The same where user namespaces are refused, with a private directory in the place of a private /tmp.
@@ -144,7 +158,8 @@ impl Surroundings {
         }
         let readable = plan::readable(confinement, self, &children);
         let temporary = Some(temporary.to_owned());
-        Ok(Self { no_namespaces: Some(reason), temporary, readable, ..self.clone() })
+        let around = Self { no_namespaces: Some(reason), temporary, readable, ..self.clone() };
+        Ok(around.with_task_group(confinement.limits.tasks))
     }
 }
 
@@ -168,6 +183,23 @@ fn top() -> (Vec<HostPath>, Vec<(HostPath, HostPath)>) {
     });
     directories.sort();
     (directories, links)
+}
+
+fn home_visible(confinement: &Confinement) -> Vec<(HostPath, HostPath)> {
+    let named = HOME_VISIBLE.iter().filter_map(|entry| Some(confinement.home()?.join(entry)));
+    named.filter_map(|named| canonical(&named).ok().map(|real| (named.into(), real.into()))).collect()
+}
+
+/// Where the credentials are in what is visible, or would be if somebody made them; and what they lead to, if they are links.
+fn home_hidden(confinement: &Confinement, visible: &[(HostPath, HostPath)]) -> Vec<HostPath> {
+    let mut hidden = Vec::new();
+    for path in HOME_HIDDEN.iter().filter_map(|entry| Some(confinement.home()?.join(entry))) {
+        let place = visible.iter().find_map(|(named, real)| Some(real.join(path.strip_prefix(named).ok()?)));
+        let place = place.unwrap_or(path);
+        hidden.extend(canonical(&place).ok().filter(|real| *real != place).map(HostPath::from));
+        hidden.push(place.into());
+    }
+    hidden
 }
 
 /// The entries that are no links: a rule on a link is one on what it leads to.

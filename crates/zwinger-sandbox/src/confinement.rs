@@ -1,7 +1,7 @@
 //! What a session may touch: plain data that can only narrow.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -119,6 +119,8 @@ pub struct Confinement {
     /// As the person named it, absolute; differs where that goes through a link.
     named: HostPath,
     home: Option<HostPath>,
+    /// As the environment names it, absolute.
+    home_named: Option<HostPath>,
     /// Readable besides the workspace and the system.
     pub(crate) read: Vec<HostPath>,
     /// Writable besides the workspace.
@@ -166,12 +168,15 @@ impl Confinement {
         }
         // A home that is a system directory is nobody's own, such as `HOME=/` of a service; /root is root's.
         let own = |home: PathBuf| canonical(&home).ok().filter(|home| home == Path::new("/root") || !system.hold(home));
+        let named_home = home.map(HostPath::from);
         let (home, own_home) = (home.map(Path::to_owned).and_then(own), home_of_user().and_then(own));
         if home.iter().chain(&own_home).any(|home| home.starts_with(&workspace)) {
             return Err(WorkspaceError::Refused(workspace, "it holds the home directory"));
         }
+        let home_named = home.as_ref().and(named_home);
         let home = home.or(own_home);
         Ok(Self {
+            home_named,
             workspace: workspace.into(),
             named: std::path::absolute(root).map_err(unusable)?.into(),
             home: home.map(HostPath::from),
@@ -194,6 +199,16 @@ impl Confinement {
     /// The names that absolute paths of the workspace may begin with: the canonical root, and the person's own.
     pub fn workspace_names(&self) -> [&Path; 2] {
         [&self.workspace, &self.named]
+    }
+
+    /// The workspace's own name, if a link can stand there for it, and its canonical root.
+    pub(crate) fn workspace_named(&self) -> (HostPath, HostPath) {
+        (if is_plain(&self.named) { &self.named } else { &self.workspace }.clone(), self.workspace.clone())
+    }
+
+    /// The same of the home directory.
+    pub(crate) fn home_names(&self) -> Option<(HostPath, HostPath)> {
+        self.home_named.clone().filter(|named| is_plain(named)).zip(self.home.clone())
     }
 
     /// The canonical home directory, of which only an allow-list stays visible.
@@ -257,14 +272,19 @@ impl Confinement {
     /// Lets commands read a file that would be hidden.
     ///
     /// # Errors
-    /// When `path` does not exist.
+    /// When `path` does not exist. That nothing hides it is found out when the walls are planned.
     pub fn show(&mut self, path: &Path) -> io::Result<()> {
         self.show.push(canonical(path)?.into());
         Ok(())
     }
 
+    /// The first path that is to be shown and that nothing hides, if the whole workspace was looked at.
+    pub(crate) fn shown_in_vain(&self, scan: &Scan) -> Option<&HostPath> {
+        self.show.iter().find(|path| scan.unseen.is_none() && !scan.secrets.contains(path))
+    }
+
     /// What is hidden in the workspace and besides: what the scan found, less what is shown, and what was named.
-    pub(crate) fn hidden(&self, scan: &Scan) -> Vec<HostPath> {
+    pub fn hidden(&self, scan: &Scan) -> Vec<HostPath> {
         let found = scan.secrets.iter().filter(|secret| !self.show.contains(secret));
         tops(found.chain(&self.hide).cloned().collect())
     }
@@ -310,6 +330,7 @@ impl Confinement {
             workspace: self.workspace.clone(),
             named: self.named.clone(),
             home: self.home.clone(),
+            home_named: self.home_named.clone(),
             read: both(&self.read, &other.read),
             write: both(&self.write, &other.write),
             hide: self.hide.iter().chain(&other.hide).cloned().collect(),
@@ -333,6 +354,11 @@ pub(crate) fn tops(mut paths: Vec<HostPath>) -> Vec<HostPath> {
         }
     }
     tops
+}
+
+/// An absolute path without `..`, which may lead elsewhere than its text says.
+fn is_plain(path: &Path) -> bool {
+    path.is_absolute() && !path.components().any(|component| component == Component::ParentDir)
 }
 
 /// Inside, /proc is that of the processes inside; the machine's own in its place would blind the supervisor.

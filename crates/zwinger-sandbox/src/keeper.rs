@@ -193,6 +193,10 @@ impl Keeper {
             Tree::begin(Processes::Hosts)?.complete(&self.plan, mounts)?;
             network.map_or(Ok(()), PrivateNetwork::enter)?;
         }
+        if self.plan.urgent {
+            // As far as it is permitted; the sweep works without it too, only later.
+            let _ = sys::run_before_others();
+        }
         rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
             .map_err(WallError::at("set not dumpable"))?;
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))

@@ -34,6 +34,7 @@ mod scan;
 mod session;
 pub mod supervisor;
 mod sys;
+mod task_group;
 mod temporary;
 mod walls;
 mod watch;

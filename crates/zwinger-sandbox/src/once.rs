@@ -5,10 +5,11 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Backend, BackendError};
@@ -21,7 +22,7 @@ use crate::processors::Processors;
 use crate::supervisor::{self, Command, Finished, Streams, SupervisorError};
 use crate::sys::{self, Cloned};
 use crate::temporary::TemporaryDirectory;
-use crate::walls::{self, OwnIds, PrivateNetwork, Processes, Tree, WallError};
+use crate::walls::{self, OwnIds, Passed, PrivateNetwork, Processes, Tree, WallError};
 use crate::watch::{Inside, Watch};
 
 /// Why a command has no exit status of its own.
@@ -100,6 +101,7 @@ impl Launch {
     pub fn begin(backend: Backend, network: Network) -> Result<Self, RunError> {
         // Who ignores SIGCHLD cannot wait for children, and hands that down.
         sys::wait_for_children_again();
+        reap();
         let namespaces = match backend {
             Backend::Landlock => Namespaces::Own { network: network == Network::Off },
             Backend::None => Namespaces::Hosts,
@@ -107,7 +109,8 @@ impl Launch {
         Ok(Self { backend, child: Child::start(namespaces)? })
     }
 
-    /// Runs a command in the walls, which end with it. Must be called from a process with one thread.
+    /// Runs a command in the walls, which end with it. Must be called from a process with one thread. The process that held them
+    /// ends by itself and is waited for by the next [`Launch::begin`], as its end takes longer than many a command.
     ///
     /// # Errors
     /// As [`RunError`] says; nothing ran unless it is [`RunError::Lost`].
@@ -120,7 +123,7 @@ impl Launch {
     ) -> Result<(Finished, Enforcement), RunError> {
         let plan = self.backend.plan(confinement, around)?;
         let attempt = match self.child {
-            Ok(child) => child.run(&plan, confinement, argv, output)?,
+            Ok(child) => child.bounded(around)?.run(&plan, confinement, argv, output)?,
             Err(reason) => Attempt::NotPermitted(reason),
         };
         let reason = match attempt {
@@ -129,9 +132,10 @@ impl Launch {
             Attempt::NotPermitted(text) => return Err(RunError::Walls(text)),
         };
         let temporary = TemporaryDirectory::create()?;
-        let plan = self.backend.plan(confinement, &around.without_namespaces(reason, confinement, &temporary.0)?)?;
+        let around = around.without_namespaces(reason, confinement, &temporary.0)?;
+        let plan = self.backend.plan(confinement, &around)?;
         let attempt = match Child::start(Namespaces::Hosts)? {
-            Ok(child) => child.run(&plan, confinement, argv, output)?,
+            Ok(child) => child.bounded(&around)?.run(&plan, confinement, argv, output)?,
             Err(reason) => Attempt::NotPermitted(reason),
         };
         match attempt {
@@ -199,6 +203,12 @@ impl Child {
         }
     }
 
+    /// In the cgroup of its own, where there is one.
+    fn bounded(self, around: &Surroundings) -> io::Result<Self> {
+        around.task_group().map_or(Ok(()), |group| group.admit(self.pid))?;
+        Ok(self)
+    }
+
     fn run(
         mut self,
         plan: &Plan,
@@ -239,10 +249,23 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if !self.finished {
-            supervisor::kill_tree(self.pid);
+        match self.finished {
+            true => ending().push(self.pid),
+            false => supervisor::kill_tree(self.pid),
         }
     }
+}
+
+/// Children that have said their last and end by themselves; waited for when the next begins, when that takes no time any more.
+static ENDING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+fn ending() -> MutexGuard<'static, Vec<Pid>> {
+    ENDING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where it is one host that runs many.
+fn reap() {
+    ending().retain(|pid| matches!(rustix::process::waitpid(Some(*pid), WaitOptions::NOHANG), Ok(None)));
 }
 
 /// A machine that does not permit namespaces is answered with other walls; anything else is an error.
@@ -356,8 +379,9 @@ fn wait(socket: &OwnedFd, outputs: &mut Outputs, watch: Option<&WatchedChild>) -
 /// The child's side: walls, then the command, then the report. Returns our exit status.
 fn inside(namespaces: Namespaces, own_ids: OwnIds, processors: Processors, socket: &OwnedFd) -> i32 {
     let mut watching = None;
-    let raised = begin(namespaces, own_ids, processors, socket)
-        .and_then(|begun| raise(begun, processors, socket, &mut watching));
+    let mut passed = Passed::default();
+    let begun = begin(namespaces, own_ids, processors, socket);
+    let raised = begun.and_then(|begun| raise(begun, processors, socket, &mut watching, &mut passed));
     let report = match raised {
         Err(error) => Report::Failed { not_permitted: error.not_permitted(), text: error.to_string() },
         // The host has given it up.
@@ -373,6 +397,8 @@ fn inside(namespaces: Namespaces, own_ids: OwnIds, processors: Processors, socke
             Err(SupervisorError::Start(error)) => Report::Failed { text: error.to_string(), not_permitted: false },
         },
     };
+    // Before zwinger ends, and others read on.
+    drop(passed);
     let sent = send(socket.as_fd(), &report, &[]);
     if watching.is_some() {
         // Until the host has closed its own; it reads the output to its end before.
@@ -431,11 +457,12 @@ fn raise(
     processors: Processors,
     socket: &OwnedFd,
     watching: &mut Option<OwnedFd>,
+    passed: &mut Passed,
 ) -> Result<Option<Task>, WallError> {
     let received = receive::<Order>(socket.as_fd()).map_err(WallError::at("take the order"))?;
-    let Some((Order::Run(order), mut ends)) = received else { return Ok(None) };
+    let Some((Order::Run(mut order), mut ends)) = received else { return Ok(None) };
     processors.take_back();
-    let (plan, _, _, is_watched) = &*order;
+    let (plan, _, _, is_watched) = &mut *order;
     if *is_watched {
         *watching = ends.pop();
     }
@@ -445,10 +472,17 @@ fn raise(
         rustix::stdio::dup2_stderr(stderr).map_err(WallError::at("connect the output"))?;
     }
     drop(ends);
+    if let Some(tree) = &begun.tree {
+        *passed = tree.hold_streams(plan)?;
+    }
     if let (Some(tree), Some(mounts)) = (begun.tree, &plan.mounts) {
         tree.complete(plan, mounts)?;
     }
     rustix::process::chdir(&*plan.workspace).map_err(WallError::at("enter the workspace"))?;
+    if plan.urgent {
+        // As far as it is permitted; the sweep works without it too, only later.
+        let _ = sys::run_before_others();
+    }
     if let Some(seal) = &plan.seal {
         walls::bound_capabilities(plan)?;
         walls::seal_files(seal)?;
@@ -480,7 +514,38 @@ fn no_directories() -> io::Result<()> {
 
 fn run(plan: &Plan, argv: Vec<OsString>, limits: Limits, socket: &OwnedFd) -> Result<Finished, SupervisorError> {
     let directory = supervisor::open_directory(&plan.workspace)?;
-    let command = Command { argv, environment: plan.environment.clone(), limits, tasks: plan.tasks };
+    let command = Command {
+        argv,
+        environment: plan.environment.clone(),
+        limits,
+        tasks: plan.tasks,
+        ipc_apart: plan.mounts.is_some(),
+    };
     // The socket hangs up when the host is gone.
     supervisor::run(&command, directory.as_fd(), Streams::Inherit, Some(socket.as_fd()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::zombie_processes, reason = "that they are waited for is what is tried")]
+    fn who_ended_is_reaped_and_who_did_not_is_kept() {
+        let start = |seconds: &str| {
+            let child = std::process::Command::new("sleep").arg(seconds).spawn().unwrap();
+            Pid::from_child(&child)
+        };
+        let (ended, runs) = (start("0"), start("600"));
+        ending().extend([ended, runs]);
+        while ending().contains(&ended) {
+            reap();
+        }
+        assert_eq!(ending().clone(), [runs]);
+        assert_eq!(rustix::process::waitpid(Some(ended), WaitOptions::NOHANG).err(), Some(rustix::io::Errno::CHILD));
+        rustix::process::kill_process(runs, Signal::KILL).unwrap();
+        while !ending().is_empty() {
+            reap();
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,17 +12,18 @@ use crate::environment;
 use crate::host_path::HostPath;
 use crate::scan::Scan;
 use crate::supervisor::behind;
+use crate::task_group::TaskGroup;
 
 /// Programs and their libraries and settings, readable wherever they exist.
 pub(crate) const SYSTEM: [&str; 11] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix/store", "/proc"];
 
 /// What of the home directory stays visible: toolchains, and the settings of git so that commits work.
-const HOME_VISIBLE: [&str; 8] =
+pub(crate) const HOME_VISIBLE: [&str; 8] =
     [".cargo", ".rustup", ".nvm", ".pyenv", ".local/bin", ".local/lib", ".gitconfig", ".config/git"];
 
 /// Secrets below the visible part of the home directory.
-const HOME_HIDDEN: [&str; 3] = [".cargo/credentials", ".cargo/credentials.toml", ".config/git/credentials"];
+pub(crate) const HOME_HIDDEN: [&str; 3] = [".cargo/credentials", ".cargo/credentials.toml", ".config/git/credentials"];
 
 /// Secrets of the system that a caller with rights over it could otherwise read, and kernel files that tell or do too much.
 pub(crate) const SYSTEM_HIDDEN: [&str; 14] = [
@@ -80,6 +82,8 @@ pub enum Piece {
     Host(Bind),
     /// An empty directory, in memory.
     Empty(HostPath),
+    /// A link, by which the person knows a part of the host, with that part.
+    Link(HostPath, HostPath),
 }
 
 /// The tree inside, besides what every tree has: the system directories, devices, /proc, and directories for temporary files. Its root
@@ -153,6 +157,10 @@ pub struct Plan {
     pub tasks: Option<u64>,
     /// A bound on the ids of the session's process namespace, for a caller whom RLIMIT_NPROC does not bind.
     pub task_ids: Option<u64>,
+    /// Whether the supervisor runs before all others: for a caller whose tasks nothing else bounds.
+    pub urgent: bool,
+    /// Bytes at most of the session's files in memory, where they are in a file system of its own.
+    pub memory: Option<u64>,
     /// What these walls hold.
     pub enforcement: Enforcement,
 }
@@ -180,6 +188,10 @@ pub struct Surroundings {
     pub bounded_ids: bool,
     /// The directories of PATH, by their real places.
     pub path: Vec<HostPath>,
+    /// What of the home directory stays visible, with its real place.
+    pub home_visible: Vec<(HostPath, HostPath)>,
+    /// The credentials in that, by their real places.
+    pub home_hidden: Vec<HostPath>,
     /// The directories at the top of this machine's tree.
     pub top: Vec<HostPath>,
     /// The links there, with what they lead to.
@@ -192,6 +204,8 @@ pub struct Surroundings {
     pub temporary: Option<PathBuf>,
     /// Why what the session newly makes of the protected kind is named at its end but not moved; `None` when it is moved.
     pub no_quarantine: Option<String>,
+    /// For a caller whose tasks nothing else bounds: a cgroup that does, or why there is none.
+    pub(crate) task_group: Option<Result<Arc<TaskGroup>, String>>,
 }
 
 impl Surroundings {
@@ -202,12 +216,30 @@ impl Surroundings {
     fn bounds_ids(&self) -> bool {
         self.namespaces() && self.root_caller && self.bounded_ids
     }
+
+    /// With a cgroup for the tasks, where it is needed: RLIMIT_NPROC does not bind real root (kernel/fork.c).
+    pub(crate) fn with_task_group(self, tasks: u64) -> Self {
+        let is_needed = self.root_caller && !self.bounds_ids();
+        Self { task_group: is_needed.then(|| TaskGroup::create(behind(tasks)).map(Arc::new)), ..self }
+    }
+
+    /// The cgroup, if there is one.
+    pub(crate) fn task_group(&self) -> Option<&Arc<TaskGroup>> {
+        self.task_group.as_ref().and_then(|group| group.as_ref().ok())
+    }
+
+    /// Whether only the watch of the supervisor bounds the tasks.
+    fn bounds_no_tasks(&self) -> bool {
+        self.root_caller && !self.bounds_ids() && self.task_group().is_none()
+    }
 }
 
 /// No walls: the clean environment and the limits still hold.
 pub(crate) fn without_walls(confinement: &Confinement, around: &Surroundings) -> Plan {
-    let nothing =
-        Enforcement { memory: memory(confinement), ..Enforcement::nothing("backend none: no walls were asked for") };
+    let nothing = Enforcement {
+        memory: memory(confinement, false),
+        ..Enforcement::nothing("backend none: no walls were asked for")
+    };
     Plan {
         workspace: confinement.workspace().into(),
         mounts: None,
@@ -218,6 +250,8 @@ pub(crate) fn without_walls(confinement: &Confinement, around: &Surroundings) ->
         environment: environment::inside(around.environment.clone(), temporary(around)),
         tasks: None,
         task_ids: None,
+        urgent: around.bounds_no_tasks(),
+        memory: None,
         enforcement: match around.no_quarantine {
             Some(_) => nothing,
             // No more than that, for nothing keeps a command from zwinger's own files.
@@ -251,6 +285,8 @@ pub(crate) fn landlock(confinement: &Confinement, around: &Surroundings) -> Plan
         // RLIMIT_NPROC is counted per user namespace, and not at all for real root (kernel/fork.c: the real root is exempt).
         tasks: (around.namespaces() && !around.root_caller).then_some(confinement.limits.tasks),
         task_ids: around.bounds_ids().then_some(behind(confinement.limits.tasks)),
+        urgent: around.bounds_no_tasks(),
+        memory: confinement.limits.memory,
         enforcement: enforcement(confinement, around),
         mounts,
     }
@@ -263,14 +299,13 @@ fn temporary(around: &Surroundings) -> &OsStr {
 /// Directories of PATH and of toolchains that lie outside the system directories.
 fn toolchains(confinement: &Confinement, around: &Surroundings) -> Vec<HostPath> {
     let home = confinement.home();
-    let visible = home.into_iter().flat_map(|home| HOME_VISIBLE.iter().map(move |entry| home.join(entry)));
-    let path = around.path.iter().map(|dir| dir.to_path_buf());
+    let visible = around.home_visible.iter().map(|(_, real)| real);
     let toolchains = visible
-        .chain(path.filter(|dir| !in_system(dir)))
-        // A PATH entry that holds the home directory or the workspace would undo the allow-list.
-        .filter(|dir| !holds(dir, home) && !holds(dir, Some(confinement.workspace())))
-        .map(HostPath::from);
-    tops(toolchains.collect())
+        .chain(&around.path)
+        .filter(|dir| !in_system(dir))
+        // A PATH entry or a link that holds the home directory or the workspace would undo the allow-list.
+        .filter(|dir| !holds(dir, home) && !holds(dir, Some(confinement.workspace())));
+    tops(toolchains.cloned().collect())
 }
 
 /// What is readable where nothing can be covered: the system directories and the toolchains, taken apart around what is hidden
@@ -282,8 +317,7 @@ pub(crate) fn readable(
 ) -> Vec<HostPath> {
     // The home directory may lie below /opt or /usr, as that of a service.
     let home = confinement.home().map(Path::to_owned);
-    let hidden: Vec<PathBuf> =
-        SYSTEM_HIDDEN.iter().map(PathBuf::from).chain(credentials(confinement)).chain(home).collect();
+    let hidden: Vec<PathBuf> = SYSTEM_HIDDEN.iter().map(PathBuf::from).chain(credentials(around)).chain(home).collect();
     let toolchains = toolchains(confinement, around).into_iter().map(|path| path.to_path_buf());
     let mut open: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).chain(toolchains).collect();
     let mut found = Vec::new();
@@ -297,8 +331,16 @@ pub(crate) fn readable(
     found
 }
 
-fn credentials(confinement: &Confinement) -> impl Iterator<Item = PathBuf> {
-    confinement.home().into_iter().flat_map(|home| HOME_HIDDEN.iter().map(|entry| home.join(entry)))
+fn credentials(around: &Surroundings) -> impl Iterator<Item = PathBuf> {
+    around.home_hidden.iter().map(|path| path.to_path_buf())
+}
+
+/// The names by which the person knows parts of the host that really are elsewhere.
+fn names(confinement: &Confinement, around: &Surroundings) -> impl Iterator<Item = Piece> {
+    let visible = around.home_visible.iter().map(|(named, real)| (named.clone(), real.clone()));
+    // The home directory first: others may lie below it.
+    let all = confinement.home_names().into_iter().chain(visible).chain([confinement.workspace_named()]);
+    all.filter(|(named, real)| named != real).map(|(named, real)| Piece::Link(named, real))
 }
 
 fn in_system(path: &Path) -> bool {
@@ -315,6 +357,7 @@ fn mounts(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPa
     // What is granted as a whole needs no cover.
     let home = confinement.home().filter(|home| !confinement.granted().any(|granted| granted == *home));
     let mut pieces: Vec<Piece> = home.map(|home| Piece::Empty(home.into())).into_iter().collect();
+    pieces.extend(names(confinement, around));
     let mut binds = Vec::new();
     if confinement.network() == Network::On {
         // /etc/resolv.conf is often a link into /run.
@@ -338,7 +381,7 @@ fn mounts(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPa
     // Those of the system are covered already, but a grant that holds one has come over its cover.
     let system = SYSTEM_HIDDEN.iter().map(PathBuf::from);
     let uncovered = system.filter(|hidden| confinement.granted().any(|granted| hidden.starts_with(granted)));
-    let hidden = uncovered.chain(credentials(confinement)).map(HostPath::from).collect();
+    let hidden = uncovered.chain(credentials(around)).map(HostPath::from).collect();
     // A workspace that cannot be written holds them already.
     Mounts { links: around.top_links.clone(), pieces, pins: pins.filter(|_| !confinement.read_only).collect(), hidden }
 }
@@ -391,7 +434,7 @@ fn enforcement(confinement: &Confinement, around: &Surroundings) -> Enforcement 
         network,
         syscalls: syscalls(confinement.allow),
         processes: processes(confinement, around, &no_namespaces),
-        memory: memory(confinement),
+        memory: memory(confinement, around.namespaces()),
         metadata: metadata(around, &no_namespaces),
         secrets: secrets(confinement, around, &no_namespaces),
     }
@@ -407,29 +450,34 @@ fn syscalls(allow: Exceptions) -> Held {
 }
 
 fn processes(confinement: &Confinement, around: &Surroundings, no_namespaces: &str) -> Held {
-    let unbound = "root is exempt from RLIMIT_NPROC, so tasks are only counted, ten times a second";
-    match (around.namespaces(), around.root_caller) {
-        (true, true) if !around.bounded_ids => {
-            Held::partial(format!("{unbound} (Linux 6.14 bounds the ids of a process namespace)"))
-        }
+    let unbound = around.bounds_no_tasks().then(|| {
+        let why = around.task_group.as_ref().and_then(|group| group.as_ref().err()).map_or("", String::as_str);
+        format!("root is exempt from RLIMIT_NPROC, so tasks are only counted, ten times a second ({why})")
+    });
+    match (around.namespaces(), unbound) {
+        (true, Some(unbound)) => Held::partial(unbound),
         // The kernel holds the ceiling on tasks; of processes it knows nothing.
-        (true, _) if confinement.limits.processes.is_some() => {
+        (true, None) if confinement.limits.processes.is_some() => {
             Held { reason: "processes are counted ten times a second".into(), ..Held::full() }
         }
-        (true, _) => Held::full(),
-        (false, root) => {
+        (true, None) => Held::full(),
+        (false, unbound) => {
             let outlives = format!("{no_namespaces}: a command that kills its supervisor can outlive it");
-            Held::partial(if root { format!("{outlives}; {unbound}") } else { outlives })
+            Held::partial(unbound.map_or_else(|| outlives.clone(), |unbound| format!("{outlives}; {unbound}")))
         }
     }
 }
 
-fn memory(confinement: &Confinement) -> Held {
+fn memory(confinement: &Confinement, namespaces: bool) -> Held {
     match confinement.limits.memory {
         None => Held::none("no limit was asked for"),
-        Some(_) => Held::partial(
-            "counted ten times a second; of files in memory each is bounded, but not their number, and buffers of sockets are not",
-        ),
+        Some(_) => Held::partial(format!(
+            "counted ten times a second, without buffers of sockets and shared memory that is given back and has no file; {}",
+            match namespaces {
+                true => "/tmp and its like may hold as much again",
+                false => "in temporary directories each file is bounded, but not their number",
+            }
+        )),
     }
 }
 

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
+use rustix::fs::{Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 /// Why a path was not opened.
@@ -187,6 +187,26 @@ impl Root {
         let temporary = Temporary::create(parent.as_fd())?;
         temporary.fill(content, target.as_ref())?;
         temporary.rename(&name, target.is_some())
+    }
+
+    /// Puts a new file, readable as the umask says, in the place of whatever has the name, a link included, in one step.
+    ///
+    /// # Errors
+    /// As [`PathError`] says; a directory is not replaced.
+    pub fn replace(&self, name: &Path, content: &[u8]) -> Result<(), PathError> {
+        let (parent, name) = self.parent(name)?;
+        let temporary = Temporary::create(parent.as_fd())?;
+        temporary.fill(content, None)?;
+        temporary.rename(&name, true)
+    }
+
+    /// Whether files can be made in the root itself.
+    ///
+    /// # Errors
+    /// What making one would answer.
+    pub fn check_writable(&self) -> io::Result<()> {
+        let access = Access::WRITE_OK | Access::EXEC_OK;
+        Ok(rustix::fs::accessat(&self.directory, ".", access, AtFlags::EACCESS)?)
     }
 
     /// As [`Root::parent`], of what the last component leads to if it is a link: the file and not the link is replaced.

@@ -6,14 +6,17 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::Pid;
 
 use crate::backend::{Backend, BackendError};
 use crate::confinement::Confinement;
 use crate::enforcement::Enforcement;
 use crate::keeper::{self, Order, Report};
 use crate::plan::{Plan, Surroundings};
+use crate::task_group::TaskGroup;
 use crate::temporary::TemporaryDirectory;
 use crate::walls;
 
@@ -55,6 +58,7 @@ pub struct Session {
     /// The process that holds the walls, and our end of its socket; gone only while this is dropped.
     keeper: Option<(Child, OwnedFd)>,
     _temporary: Option<TemporaryDirectory>,
+    _task_group: Option<Arc<TaskGroup>>,
 }
 
 impl Session {
@@ -72,16 +76,18 @@ impl Session {
         held: Option<BorrowedFd<'_>>,
     ) -> Result<Self, SessionError> {
         let plan = backend.plan(confinement, around)?;
-        let reason = match start_keeper(program, &plan, held)? {
-            Raised::Yes(child, socket) => {
-                return Ok(Self { plan, keeper: Some((child, socket)), _temporary: None });
-            }
+        let open = |plan, keeper, temporary, around: &Surroundings| {
+            Ok(Self { plan, keeper: Some(keeper), _temporary: temporary, _task_group: around.task_group().cloned() })
+        };
+        let reason = match start_keeper(program, &plan, around, held)? {
+            Raised::Yes(child, socket) => return open(plan, (child, socket), None, around),
             Raised::NotPermitted(reason) => reason,
         };
         let temporary = TemporaryDirectory::create()?;
-        let plan = backend.plan(confinement, &around.without_namespaces(reason, confinement, &temporary.0)?)?;
-        match start_keeper(program, &plan, held)? {
-            Raised::Yes(child, socket) => Ok(Self { plan, keeper: Some((child, socket)), _temporary: Some(temporary) }),
+        let around = around.without_namespaces(reason, confinement, &temporary.0)?;
+        let plan = backend.plan(confinement, &around)?;
+        match start_keeper(program, &plan, &around, held)? {
+            Raised::Yes(child, socket) => open(plan, (child, socket), Some(temporary), &around),
             Raised::NotPermitted(text) => Err(SessionError::Walls(text)),
         }
     }
@@ -131,7 +137,12 @@ enum Raised {
     NotPermitted(String),
 }
 
-fn start_keeper(program: &Path, plan: &Plan, held: Option<BorrowedFd<'_>>) -> Result<Raised, SessionError> {
+fn start_keeper(
+    program: &Path,
+    plan: &Plan,
+    around: &Surroundings,
+    held: Option<BorrowedFd<'_>>,
+) -> Result<Raised, SessionError> {
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(io::Error::from)?;
@@ -141,7 +152,8 @@ fn start_keeper(program: &Path, plan: &Plan, held: Option<BorrowedFd<'_>>) -> Re
         .stdin(Stdio::from(theirs))
         .stdout(Stdio::null())
         .spawn()?;
-    let raised = raise(&child, &ours, plan, held);
+    let bounded = around.task_group().map_or(Ok(()), |group| group.admit(Pid::from_child(&child)));
+    let raised = bounded.map_err(SessionError::Io).and_then(|()| raise(&child, &ours, plan, held));
     if !matches!(raised, Ok(None)) {
         let _ = child.kill();
         let _ = child.wait();

@@ -5,6 +5,7 @@
 
 mod reaper;
 mod rlimits;
+mod shared_memory;
 mod tally;
 mod tree;
 mod watch;
@@ -50,6 +51,8 @@ pub struct Command {
     pub limits: Limits,
     /// A ceiling on the tasks of the session, where RLIMIT_NPROC counts for it alone.
     pub tasks: Option<u64>,
+    /// Whether System V memory is the session's own, and counts as the command's.
+    pub ipc_apart: bool,
 }
 
 /// Where its streams go.
@@ -209,7 +212,7 @@ impl<'a> Supervision<'a> {
             timed_out: false,
             cancelled: false,
             limit: None,
-            watch: Watch::new(started),
+            watch: Watch::new(started, command),
             freeze: Freeze::default(),
             leftovers: 0,
             outputs,
@@ -332,10 +335,7 @@ impl<'a> Supervision<'a> {
     }
 
     fn sweep(&mut self) {
-        match self.limit {
-            Some(LimitHit::Tasks(_) | LimitHit::Processes(_)) => self.freeze.pass(self.reaper.top()),
-            _ => drop(tree::signal(self.reaper.top(), Signal::KILL)),
-        }
+        self.freeze.pass(self.reaper.top());
     }
 }
 
@@ -364,10 +364,12 @@ pub(crate) fn sweep() {
 
 /// Kills a child and everything below it, as far as it can be seen: for a child that does not do so itself any more.
 pub(crate) fn kill_tree(child: Pid) {
+    let mut freeze = Freeze::default();
     for _ in 0..PASSES {
-        if tree::signal(child, Signal::KILL) == 0 {
+        if tree::count(child) == 0 {
             break;
         }
+        freeze.pass(child);
     }
     let _ = rustix::process::kill_process(child, Signal::KILL);
     let _ = rustix::process::waitpid(Some(child), WaitOptions::empty());

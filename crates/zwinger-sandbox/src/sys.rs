@@ -153,6 +153,18 @@ pub(crate) fn wait_for_children_again() {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
+/// sched(7): the calling thread runs before all that are not real-time, from now on. What it starts is ordinary again.
+pub(crate) fn run_before_others() -> io::Result<()> {
+    /// linux/sched.h.
+    const RESET_ON_FORK: c_int = 0x4000_0000;
+    // struct sched_param of the kernel: the priority alone, of which 1 is the least.
+    let priority: c_int = 1;
+    // SAFETY: the kernel reads an int behind the pointer, which is live. Not by libc, of which some refuse the call.
+    check(unsafe {
+        libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_FIFO | RESET_ON_FORK, &raw const priority)
+    })
+}
+
 /// Lets the terminal's interrupt and quit keys end the command and not the waiting host.
 pub(crate) fn ignore_terminal_signals() {
     for signal in [libc::SIGINT, libc::SIGQUIT] {
@@ -605,4 +617,27 @@ pub(crate) fn wait_for(child: Pid) -> io::Result<WaitStatus> {
 
 fn check(answer: libc::c_long) -> io::Result<()> {
     if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_runs_before_others_hands_that_to_nobody() {
+        // proc(5), /proc/PID/stat: the policy is the 41st field, the third stands behind the name.
+        let policy = |stat: String| stat.rsplit(')').next()?.split_whitespace().nth(41 - 3)?.parse::<i32>().ok();
+        // In a thread, for it cannot be undone.
+        let test = move || {
+            if let Err(error) = run_before_others() {
+                eprintln!("SKIPPED: sys::who_runs_before_others_hands_that_to_nobody ({error})");
+                return;
+            }
+            let own = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            assert_eq!(policy(own), Some(libc::SCHED_FIFO));
+            let child = std::process::Command::new("cat").arg("/proc/self/stat").output().unwrap();
+            assert_eq!(policy(String::from_utf8(child.stdout).unwrap()), Some(libc::SCHED_OTHER));
+        };
+        std::thread::spawn(test).join().unwrap();
+    }
 }

@@ -13,12 +13,23 @@ const ATTEMPTS: usize = 16;
 /// Goes when it is dropped, and at the next [`TemporaryDirectory::create`] when its zwinger was killed: as long as that lives, it
 /// holds a lock.
 #[derive(Debug)]
-pub(crate) struct TemporaryDirectory(pub(crate) PathBuf, #[expect(dead_code, reason = "held, not used")] OwnedFd);
+pub(crate) struct TemporaryDirectory(
+    pub(crate) PathBuf,
+    Remove,
+    #[expect(dead_code, reason = "held, not used")] OwnedFd,
+);
+
+/// How such a directory is removed.
+type Remove = fn(&Path) -> io::Result<()>;
 
 impl TemporaryDirectory {
     pub(crate) fn create() -> io::Result<Self> {
-        let parent = std::env::temp_dir();
-        sweep(&parent);
+        Self::create_in(&std::env::temp_dir(), |path| std::fs::remove_dir_all(path))
+    }
+
+    /// As [`TemporaryDirectory::create`], in a place of another kind.
+    pub(crate) fn create_in(parent: &Path, remove: Remove) -> io::Result<Self> {
+        sweep(parent, remove);
         let mut last = io::ErrorKind::AlreadyExists.into();
         for _ in 0..ATTEMPTS {
             let mut random = [0_u8; 8];
@@ -27,7 +38,7 @@ impl TemporaryDirectory {
             // mkdir(2) fails on whatever is already there, a link included.
             rustix::fs::mkdir(&path, Mode::RWXU)?;
             match lock(&path) {
-                Ok(lock) => return Ok(Self(path, lock)),
+                Ok(lock) => return Ok(Self(path, remove, lock)),
                 // Somebody who sweeps took it for a left one.
                 Err(error) => last = error.into(),
             }
@@ -38,7 +49,7 @@ impl TemporaryDirectory {
 
 impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = self.1(&self.0);
     }
 }
 
@@ -46,19 +57,20 @@ impl Drop for TemporaryDirectory {
 fn lock(path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::open(path, flags, Mode::empty())?;
-    if rustix::fs::fstat(&directory)?.st_uid != rustix::process::geteuid().as_raw() {
+    let locked = rustix::fs::fstat(&directory)?;
+    if locked.st_uid != rustix::process::geteuid().as_raw() {
         return Err(rustix::io::Errno::PERM);
     }
     rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive)?;
-    // Removed before it was locked.
-    if rustix::fs::fstat(&directory)?.st_nlink == 0 {
+    // Removed before it was locked. Not every file system says so by the number of links.
+    if rustix::fs::stat(path)?.st_ino != locked.st_ino {
         return Err(rustix::io::Errno::NOENT);
     }
     Ok(directory)
 }
 
 /// Removes what zwingers of this user left that were killed.
-fn sweep(parent: &Path) {
+fn sweep(parent: &Path, remove: Remove) {
     for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let digits = name.to_str().and_then(|name| name.strip_prefix(PREFIX)).unwrap_or_default();
@@ -66,7 +78,7 @@ fn sweep(parent: &Path) {
             continue;
         }
         if let Ok(_lock) = lock(&entry.path()) {
-            let _ = std::fs::remove_dir_all(entry.path());
+            let _ = remove(&entry.path());
         }
     }
 }

@@ -11,8 +11,10 @@ pub(crate) mod mounts;
 mod network;
 mod ruleset;
 mod seccomp;
+mod streams;
 pub(crate) mod task_ids;
 mod tree;
+mod watches;
 
 use std::io;
 
@@ -22,6 +24,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use crate::plan::{Plan, Rule, Seal};
 use crate::sys;
 pub(crate) use network::PrivateNetwork;
+pub(crate) use streams::Passed;
 pub(crate) use tree::{Processes, Tree};
 
 /// A step of the walls that failed. Always an end: nothing runs behind half a wall.

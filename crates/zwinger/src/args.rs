@@ -203,7 +203,7 @@ pub(crate) struct Walls {
     /// A file or directory that is hidden from commands besides .env files
     #[arg(long, value_name = "PATH")]
     hide: Vec<PathBuf>,
-    /// A .env file that commands may read
+    /// A .env file that commands may read; what is not hidden is refused here
     #[arg(long, value_name = "PATH")]
     show: Vec<PathBuf>,
     /// The network of commands
@@ -280,7 +280,7 @@ impl Workspace {
 fn terms(workdir: Option<&std::path::Path>) -> Result<Confinement, WallsError> {
     let workdir = match workdir {
         Some(workdir) => workdir.to_owned(),
-        None => std::env::current_dir().map_err(WallsError::CurrentDirectory)?,
+        None => current_directory().map_err(WallsError::CurrentDirectory)?,
     };
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     Ok(Confinement::new(&workdir, home.as_deref())?)
@@ -316,6 +316,14 @@ pub(crate) enum WallsError {
     Mode(&'static str),
     #[error("{0} {1}: {2}")]
     Grant(&'static str, PathBuf, std::io::Error),
+}
+
+/// By the name that the person's shell gives it, where that is right: it may go through a link (pwd(1), `-L`).
+fn current_directory() -> std::io::Result<PathBuf> {
+    let identity = |path: &std::path::Path| rustix::fs::stat(path).ok().map(|found| (found.st_dev, found.st_ino));
+    let real = std::env::current_dir()?;
+    let named = std::env::var_os("PWD").map(PathBuf::from).filter(|named| named.is_absolute());
+    Ok(named.filter(|named| identity(named).is_some() && identity(named) == identity(&real)).unwrap_or(real))
 }
 
 impl Walls {

@@ -25,6 +25,8 @@ struct Findings {
     hidden: usize,
     protected: usize,
     state: Option<String>,
+    /// Why there is none.
+    state_error: Option<String>,
     model: Option<String>,
     /// What would make more hold; printed, never run.
     remedies: Vec<String>,
@@ -57,7 +59,8 @@ fn holds_by_default(enforcement: &Enforcement) -> bool {
 
 fn examine(confinement: &Confinement, backend: Backend) -> Findings {
     let mut around = Surroundings::of(confinement);
-    around.no_quarantine = State::default_path().err().map(|error| error.to_string());
+    let state = State::default_path().and_then(|path| State::open(&path, confinement).map(|_| path));
+    around.no_quarantine = state.as_ref().err().map(ToString::to_string);
     // The only honest answer is from walls that were really raised.
     let raised = Session::open("/proc/self/exe".as_ref(), backend, confinement, &around, None);
     let enforcement = raised.as_ref().ok().map(|session| session.enforcement().clone());
@@ -70,9 +73,10 @@ fn examine(confinement: &Confinement, backend: Backend) -> Findings {
         enforcement,
         landlock_abi: around.landlock_abi,
         workspace: confinement.workspace().to_string_lossy().into_owned(),
-        hidden: around.scan.secrets.len(),
+        hidden: confinement.hidden(&around.scan).len(),
         protected: around.scan.protected.len(),
-        state: State::default_path().ok().map(|path| path.to_string_lossy().into_owned()),
+        state: state.as_ref().ok().map(|path| path.to_string_lossy().into_owned()),
+        state_error: state.err().map(|error| error.to_string()),
         model,
     }
 }
@@ -97,7 +101,9 @@ fn remedies(error: Option<&SessionError>, enforcement: Option<&Enforcement>, lan
         remedies.push("in a container: run it with --security-opt seccomp=unconfined, or as a user of its own".into());
     }
     if reasons.contains("root is exempt") {
-        remedies.push("processes: run zwinger as an ordinary user".into());
+        remedies.push(
+            "processes: run zwinger as an ordinary user, or where it can make a pids cgroup below its own".into(),
+        );
     }
     remedies
 }
@@ -130,10 +136,10 @@ fn page(findings: &Findings, fix: bool) -> String {
         findings.hidden,
         findings.protected
     ));
-    line(format!(
-        "state      {}",
-        escape::line(findings.state.as_deref().unwrap_or("nowhere: set HOME or XDG_STATE_HOME"))
-    ));
+    line(match (&findings.state, &findings.state_error) {
+        (Some(path), _) => format!("state      {}", escape::line(path)),
+        (None, error) => format!("state      none: {}", escape::line(error.as_deref().unwrap_or_default())),
+    });
     line(format!("model      {}", findings.model.as_deref().unwrap_or("none on localhost:11434 :8080 :1234 :8000")));
     match (findings.remedies.is_empty(), fix) {
         (true, true) => line("nothing to mend".into()),

@@ -7,6 +7,7 @@ mod audit;
 mod custody;
 mod doctor;
 mod model;
+mod report;
 mod run;
 mod session;
 mod terminal;

@@ -1,5 +1,6 @@
 //! `zwinger run`: one command inside the walls, with this terminal's streams.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -10,12 +11,16 @@ use zwinger_core::custody::Custody;
 use zwinger_core::escape;
 use zwinger_core::output::{Outcome, Walls};
 use zwinger_core::sandbox::supervisor::{End, Finished};
-use zwinger_core::sandbox::{Enforcement, Launch, Level, Output};
+use zwinger_core::sandbox::{Backend, Confinement, Enforcement, Launch, Level, Network, Output, Surroundings};
 use zwinger_core::session::{SessionId, State};
 
 use crate::args::{Mode, Run};
+use crate::report::Report;
 use crate::tool::FULL_ACCESS;
-use crate::{BROKEN, answer_json, complain, create_file, custody};
+use crate::{BROKEN, answer_json, complain, custody};
+
+/// Hidden paths that are named on one line.
+const MOST_NAMES: usize = 5;
 
 pub(crate) fn run(arguments: &Run) -> ExitCode {
     match attempt(arguments) {
@@ -42,7 +47,7 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
         confinement.limits.output = usize::try_from(limit)?;
     }
     // Before anything runs, so that a report that cannot be written does not come after the fact.
-    let report = arguments.report.as_deref().map(create_file).transpose()?;
+    let report = arguments.report.as_deref().map(|path| Report::prepare(path, &confinement)).transpose()?;
     let output = if arguments.json { Output::Capture } else { Output::Inherit };
     let state = State::open(&State::default_path()?, &confinement)?;
     let subject = Subject {
@@ -71,6 +76,9 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
         say_what_is_left_open(&enforcement);
     }
     let status = tell(arguments, &finished, &limit);
+    if backend != Backend::None && std::io::stderr().is_terminal() {
+        say_what_the_walls_are(&confinement, &around, status);
+    }
     let outcome = Outcome::of_command(finished, &limit, Walls { backend, enforcement: &enforcement });
     ticket.finish_run(&outcome, &enforcement).with_context(|| format!("the command ended with {status}, but"))?;
     let told = Told { outcome: &outcome, quarantined: custody::fields(&settled) };
@@ -78,7 +86,7 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
         answer_json(&told)?;
     }
     if let Some(report) = report {
-        write_report(report, &told)?;
+        report.write(&short(&told)?)?;
     }
     Ok(status)
 }
@@ -91,13 +99,13 @@ struct Told<'a> {
     quarantined: Value,
 }
 
-fn write_report(mut file: std::fs::File, told: &Told<'_>) -> anyhow::Result<()> {
-    use std::io::Write;
+/// Without the output.
+fn short(told: &Told<'_>) -> anyhow::Result<String> {
     let mut fields = serde_json::to_value(told)?;
     if let Some(fields) = fields.as_object_mut() {
         fields.retain(|name, _| !["output", "stdout", "stderr"].contains(&name.as_str()));
     }
-    Ok(writeln!(file, "{}", serde_json::to_string_pretty(&fields)?)?)
+    Ok(serde_json::to_string_pretty(&fields)? + "\n")
 }
 
 /// A reason beside `full` is what walls of another form leave open, and nobody asked for that form.
@@ -105,6 +113,33 @@ fn say_what_is_left_open(enforcement: &Enforcement) {
     let held = [("files", &enforcement.files), ("network", &enforcement.network)];
     for (name, held) in held.into_iter().filter(|(_, held)| held.level == Level::Full && !held.reason.is_empty()) {
         complain(&format_args!("{name}: {}", held.reason));
+    }
+}
+
+/// What a person at the terminal may take for a fault of the command, made from the walls and not from its output: what is hidden,
+/// and after a failure what else is closed.
+fn say_what_the_walls_are(confinement: &Confinement, around: &Surroundings, status: u8) {
+    let workspace = confinement.workspace();
+    let hidden: Vec<_> = confinement.hidden(&around.scan);
+    let mut words = Vec::new();
+    if status != 0 {
+        let own = if confinement.is_read_only() { None } else { Some(".".into()) };
+        let granted = confinement.writable().skip(1).map(|path| escape::line(&path.to_string_lossy()));
+        let writable: Vec<_> = own.into_iter().chain(granted).chain(["$TMPDIR".into()]).collect();
+        words.push(format!("writable here: {}", writable.join(", ")));
+        words.extend((confinement.network() == Network::Off).then(|| "network off".into()));
+    }
+    if !hidden.is_empty() {
+        let names = hidden.iter().take(MOST_NAMES).map(|path| {
+            let path = path.strip_prefix(workspace).unwrap_or(path);
+            escape::line(&path.to_string_lossy())
+        });
+        let more = hidden.len().saturating_sub(MOST_NAMES);
+        let more = (more > 0).then(|| format!("{more} more"));
+        words.push(format!("hidden: {} (--show)", names.chain(more).collect::<Vec<_>>().join(", ")));
+    }
+    if !words.is_empty() {
+        crate::tell(&format!("walls: {}", words.join(" · ")));
     }
 }
 

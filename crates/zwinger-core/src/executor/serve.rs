@@ -137,7 +137,8 @@ impl Commands {
         let (cancelled, cancel) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         lock(&self.running.0).insert(id, cancel);
         let (plan, answers, running) = (self.plan.clone(), self.answers.clone(), self.running.clone());
-        let command = Command { argv, environment: plan.environment.clone(), limits, tasks: plan.tasks };
+        let ipc_apart = plan.mounts.is_some();
+        let command = Command { argv, environment: plan.environment.clone(), limits, tasks: plan.tasks, ipc_apart };
         let started = std::thread::Builder::new().name("command".into()).spawn(move || {
             let directory = supervisor::open_directory(&plan.workspace);
             let result = directory.map_err(SupervisorError::from).and_then(|directory| {

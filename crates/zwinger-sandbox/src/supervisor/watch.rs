@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
+use super::Command;
+use super::shared_memory::segments;
 use super::tally::{self, Tally, Wanted};
 use crate::confinement::Limits;
 
@@ -56,11 +58,14 @@ pub(super) struct Watch {
     at_ceiling: bool,
     /// So did any.
     was_at_ceiling: bool,
+    /// Bytes of System V memory that were there before; `None` when it is others' too.
+    segments: Option<u64>,
 }
 
 impl Watch {
-    pub(super) fn new(started: Instant) -> Self {
-        Self { next: started + FIRST, at_ceiling: false, was_at_ceiling: false }
+    pub(super) fn new(started: Instant, command: &Command) -> Self {
+        let segments = (command.ipc_apart && command.limits.memory.is_some()).then(segments);
+        Self { next: started + FIRST, at_ceiling: false, was_at_ceiling: false, segments }
     }
 
     pub(super) fn next(&self) -> Instant {
@@ -75,7 +80,8 @@ impl Watch {
         let begun = processor_time();
         let details = limits.memory.is_some() || limits.processes.is_some();
         let enough = limits.tasks.saturating_mul(2);
-        let tally = Tally::of(top, Wanted { details, enough });
+        let mut tally = Tally::of(top, Wanted { details, files: limits.memory.is_some(), enough });
+        tally.in_files += self.segments.map_or(0, |before| segments().saturating_sub(before));
         let hit = self.judge(&tally, limits, || tally::proportional_memory(&tally.pids));
         let cost = processor_time().saturating_sub(begun);
         self.next = Instant::now() + (cost * RATIO).clamp(INTERVAL, LONGEST);
@@ -87,7 +93,7 @@ impl Watch {
         self.was_at_ceiling.then_some(LimitHit::Tasks(limits.tasks))
     }
 
-    fn judge(&mut self, tally: &Tally, limits: &Limits, proportional: impl FnOnce() -> u64) -> Option<LimitHit> {
+    fn judge(&mut self, tally: &Tally, limits: &Limits, proportional: impl FnOnce() -> [u64; 2]) -> Option<LimitHit> {
         let at_ceiling = tally.tasks >= limits.tasks;
         let stays = std::mem::replace(&mut self.at_ceiling, at_ceiling);
         self.was_at_ceiling |= at_ceiling;
@@ -99,8 +105,10 @@ impl Watch {
             return Some(LimitHit::Tasks(limits.tasks));
         }
         // Pages that forked processes share are counted once only before someone is stopped for them.
-        let most = limits.memory.filter(|most| tally.memory > *most)?;
-        (proportional() > most).then_some(LimitHit::Memory(most))
+        // What is mapped is mostly what lies in files, so not both.
+        let sum = |[memory, mapped]: [u64; 2]| memory.saturating_add(mapped.max(tally.in_files));
+        let most = limits.memory.filter(|most| sum([tally.memory, tally.mapped]) > *most)?;
+        (sum(proportional()) > most).then_some(LimitHit::Memory(most))
     }
 }
 
@@ -114,15 +122,21 @@ fn processor_time() -> Duration {
 mod tests {
     use super::*;
 
+    fn watch() -> Watch {
+        let limits = Limits { memory: None, ..Limits::default() };
+        let command = Command { argv: Vec::new(), environment: Vec::new(), limits, tasks: None, ipc_apart: false };
+        Watch::new(Instant::now(), &command)
+    }
+
     fn judge(watch: &mut Watch, processes: u64, tasks: u64, memory: u64) -> Option<LimitHit> {
         let limits = Limits { memory: Some(100), processes: Some(5), tasks: 50, ..Limits::default() };
-        let tally = Tally { processes, tasks, memory, pids: Vec::new() };
-        watch.judge(&tally, &limits, || memory - 10)
+        let tally = Tally { processes, tasks, memory, ..Tally::default() };
+        watch.judge(&tally, &limits, || [memory - 10, 0])
     }
 
     #[test]
     fn more_than_a_limit_is_a_hit_and_the_limit_itself_is_not() {
-        let watch = &mut Watch::new(Instant::now());
+        let watch = &mut watch();
         assert_eq!(judge(watch, 5, 49, 100), None);
         assert_eq!(judge(watch, 6, 49, 10), Some(LimitHit::Processes(5)));
         assert_eq!(judge(watch, 1, 1, 110), None, "shared pages counted once are 100");
@@ -130,14 +144,23 @@ mod tests {
     }
 
     #[test]
+    fn shared_memory_counts_mapped_or_not_and_not_twice() {
+        let limits = Limits { memory: Some(100), ..Limits::default() };
+        for (memory, mapped, in_files, hit) in [(40, 60, 60, false), (40, 0, 61, true), (40, 61, 0, true)] {
+            let tally = Tally { memory, mapped, in_files, ..Tally::default() };
+            assert_eq!(self::watch().judge(&tally, &limits, || [memory, mapped]).is_some(), hit, "{tally:?}");
+        }
+    }
+
+    #[test]
     fn a_peak_of_tasks_is_no_hit_unless_it_stays_or_is_far_too_high() {
-        let watch = &mut Watch::new(Instant::now());
+        let watch = &mut watch();
         for (tasks, hit) in [(50, false), (49, false), (99, false), (50, true), (1, false), (100, true)] {
             assert_eq!(judge(watch, 1, tasks, 10).is_some(), hit, "{tasks}");
         }
         let limits = Limits { tasks: 50, ..Limits::default() };
         assert_eq!(watch.reached(&limits), Some(LimitHit::Tasks(50)), "though it is said when it ends by itself");
-        assert_eq!(Watch::new(Instant::now()).reached(&limits), None);
+        assert_eq!(self::watch().reached(&limits), None);
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags};
 
 use super::{WallError, task_ids};
 use crate::plan::{Bind, PROC_HIDDEN, Plan};
@@ -15,6 +15,9 @@ use crate::sys::{self, MountAttributes};
 
 /// Bytes of a file system in memory; a command that fills it gets ENOSPC, not the machine's memory.
 const MEMORY_SIZE: &str = "1g";
+const LARGEST: u64 = 1 << 30;
+/// Bytes of the root in memory that the tree itself may take.
+const OF_THE_TREE: u64 = 1 << 20;
 
 /// Covers and pins again what has lost its mount because the host put another file in its place.
 /// `workspace` is its mount inside, open since before a command could move what lies above it.
@@ -106,6 +109,23 @@ impl Host {
         self.clone_of(bind, OFlags::NOFOLLOW)?.ok_or_else(moved)
     }
 
+    /// A read-only mount of the file at a path, if it is the one that is meant; `None` when it is not there.
+    pub(super) fn file(&self, path: &Path, is_meant: impl Fn(&Stat) -> bool) -> io::Result<Option<OwnedFd>> {
+        let file = self.clone_of(&Bind { path: path.into(), writable: false }, OFlags::NOFOLLOW)?;
+        let meant = file.filter(|file| rustix::fs::fstat(file).is_ok_and(|found| is_meant(&found)));
+        Ok(meant)
+    }
+
+    /// Of the entry itself; `None` when it is not there.
+    pub(super) fn status(&self, path: &Path) -> io::Result<Option<Stat>> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match rustix::fs::openat2(&self.0, path, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
+            Ok(found) => Ok(Some(rustix::fs::fstat(found)?)),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// What a link of it leads to.
     pub(super) fn link(&self, path: &str) -> io::Result<Option<std::ffi::CString>> {
         match rustix::fs::readlinkat(&self.0, path.trim_start_matches('/'), Vec::new()) {
@@ -164,6 +184,27 @@ pub(super) fn memory_tree(mode: &str) -> io::Result<OwnedFd> {
     rustix::mount::fsconfig_create(&context)?;
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     Ok(rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+/// Lets what is in the root in memory have so many bytes, where that is less than it may have anyway.
+pub(super) fn resize_root(bytes: u64) -> io::Result<()> {
+    let size = bytes.saturating_add(OF_THE_TREE).min(LARGEST);
+    let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_NO_AUTOMOUNT;
+    let context = rustix::mount::fspick(CWD, "/", flags)?;
+    rustix::mount::fsconfig_set_string(&context, "size", size.to_string())?;
+    Ok(rustix::mount::fsconfig_reconfigure(&context)?)
+}
+
+/// A link, and the directories that it needs; only in the root in memory can they be made.
+pub(super) fn make_link(link: &Path, target: &Path) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (link.parent(), link.file_name()) else { return Ok(()) };
+    std::fs::create_dir_all(parent)?;
+    // By another link that is there already, the name may be the target's own.
+    let link = parent.canonicalize()?.join(name);
+    if link != target {
+        rustix::fs::symlink(target, &link)?;
+    }
+    Ok(())
 }
 
 pub(super) fn attach(tree: &OwnedFd, at: &Path) -> io::Result<()> {

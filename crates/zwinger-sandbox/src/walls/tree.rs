@@ -7,8 +7,9 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use super::WallError;
 use super::mounts::{self, Host};
+use super::streams::{self, Passed};
+use super::{WallError, watches};
 use crate::host_path::HostPath;
 use crate::plan::{self, Bind, Mounts, PROC_HIDDEN, Piece, Plan};
 use crate::sys::MountAttributes;
@@ -60,6 +61,7 @@ impl Tree {
         mounts::dev_entries().map_err(WallError::at("arrange /dev"))?;
         mounts::make_covers().map_err(WallError::at("make the covers"))?;
         mounts::place(Path::new("/proc"), &proc).map_err(WallError::at("put /proc in place"))?;
+        watches::leave_half();
         let proc_hidden = PROC_HIDDEN.iter().filter(|_| processes == Processes::Own);
         for hidden in plan::SYSTEM_HIDDEN.iter().chain(proc_hidden) {
             mounts::hide(Path::new(hidden))?;
@@ -67,8 +69,16 @@ impl Tree {
         Ok(Self { host, processes })
     }
 
+    /// Holds the files that are streams of this process. Before the secrets among them are covered.
+    pub(crate) fn hold_streams(&self, plan: &mut Plan) -> Result<Passed, WallError> {
+        streams::hold(&self.host, plan).map_err(WallError::at("pass the streams through"))
+    }
+
     /// What this tree has. The host's is gone then.
     pub(crate) fn complete(self, plan: &Plan, mounts: &Mounts) -> Result<(), WallError> {
+        if let Some(bytes) = plan.memory {
+            mounts::resize_root(bytes).map_err(WallError::at("bound the files in memory"))?;
+        }
         for (link, target) in &mounts.links {
             match rustix::fs::symlink(&**target, &**link) {
                 Ok(()) | Err(Errno::EXIST) => {}
@@ -80,6 +90,8 @@ impl Tree {
         for piece in &mounts.pieces {
             match piece {
                 Piece::Host(bind) => place(&self.host, bind)?,
+                // A name that is not there is an inconvenience, and what stands in its place is the host's.
+                Piece::Link(link, target) => drop(mounts::make_link(link, target)),
                 Piece::Empty(at) => {
                     if mounts::make_empty(at).map_err(WallError::at("make an empty directory"))? {
                         covers.push(at.clone());

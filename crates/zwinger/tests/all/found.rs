@@ -246,6 +246,34 @@ fn g13_no_depth_hides_a_secret() {
 fn a29_a_report_follows_no_link() {
     let scratch = Scratch::new();
     assert_eq!(scratch.sh("ln -s ../work-evil/marker report").code, 0);
-    assert_eq!(scratch.sh_with(&["--report", "report"], "true").code, 125);
+    let report = scratch.work.join("report");
+    // Out of its directory too, or while the command runs.
+    for script in ["true", "ln -sf ../work-evil/marker report", "rm report; mkfifo report"] {
+        assert_eq!(scratch.sh_with(&["--report", "report"], script).code, 0, "{script}");
+        assert!(report.symlink_metadata().unwrap().is_file());
+        assert!(read_text(&report).contains("\"exit_code\": 0"), "{script}");
+        scratch.assert_out_untouched();
+    }
+    let beside = scratch.base.join("link");
+    link("work-evil/marker", &beside);
+    assert_eq!(scratch.sh_with(&["--report", beside.to_str().unwrap()], "touch ran").code, 125);
+    assert!(!scratch.work.join("ran").exists());
     scratch.assert_out_untouched();
+}
+
+#[test]
+fn a29_a_report_is_zwingers() {
+    let scratch = Scratch::new();
+    // Whoever has it open, or puts another there, before the command ends.
+    let forge = "echo forged > report; exec 9>>report; rm -f report; echo forged > report; echo forged >&9; exit 3";
+    for _ in 0..2 {
+        let ended = scratch.sh_with(&["--report", "report"], forge);
+        let report: serde_json::Value = serde_json::from_str(&read_text(scratch.work.join("report"))).unwrap();
+        assert_eq!((ended.code, &report["exit_code"]), (3, &serde_json::json!(3)));
+    }
+    assert_eq!(scratch.sh_with(&["--report", "sub/report"], "mv sub moved").code, 0);
+    assert!(scratch.work.join("moved/report").is_file() && !scratch.work.join("sub").exists());
+    let ended = scratch.sh_with(&["--report", "report"], "rm report; mkdir report");
+    assert!(ended.code == 125 && ended.stderr.contains("report"), "{ended:?}");
+    assert!(crate::scratch::list(&scratch.work).iter().all(|name| !name.starts_with(".zwinger-")));
 }

@@ -1,5 +1,8 @@
 //! Limits of one command, which name themselves when they are hit.
 
+mod memory;
+mod root;
+
 use serde_json::{Value, json};
 use zwinger_core::Call;
 use zwinger_core::gate::Decision;
@@ -134,14 +137,16 @@ fn memory_is_counted(scratch: &Scratch) {
 }
 
 fn files_are_bounded_with_memory(scratch: &Scratch) {
-    // 200 MB into a file of $TMPDIR, and, by its number on x86-64, one of memfd_create(2).
-    let file = r#"$SIG{XFSZ} = "IGNORE"; open F, "+>", "$ENV{TMPDIR}/file" or die; "#;
-    let memory = r#"$SIG{XFSZ} = "IGNORE"; $n = "x"; open F, "+<&=", syscall 319, $n, 0 or die; "#;
-    let fill = r#"for (1..200) { syswrite F, "a" x (1 << 20) or last } $e = $! + 0; print -s F, " $e\n""#;
+    // 200 MB into a file of $TMPDIR.
+    let file =
+        r#"open F, "+>", "$ENV{TMPDIR}/file" or die; $! = 0; for (1..200) { syswrite F, "a" x (1 << 20) or last }"#;
+    // The size alone of one of memfd_create(2), by its number on x86-64: its content would count.
+    let memory =
+        r#"$n = "x"; open F, "+<&=", syscall 319, $n, 0 or die; for (64, 200) { $! = 0; truncate F, $_ << 20 }"#;
     let kinds = if cfg!(target_arch = "x86_64") { &[file, memory][..] } else { &[file] };
     for kind in kinds {
         for (options, expected) in [(&["--memory", "64"][..], "67108864 27\n"), (&[], "209715200 0\n")] {
-            let program = format!("{kind}$! = 0; {fill}");
+            let program = format!(r#"$SIG{{XFSZ}} = "IGNORE"; {kind} $e = $! + 0; print -s F, " $e\n""#);
             let ended = scratch.run(&[options, &["--", "perl", "-e", &program]].concat());
             assert_eq!((ended.code, ended.text().as_str()), (0, expected), "{program} {ended:?}");
         }

@@ -15,6 +15,7 @@ mod caller;
 mod ask;
 mod audit;
 mod controls;
+mod doctor;
 mod documents;
 #[path = "../support/flood.rs"]
 mod flood;

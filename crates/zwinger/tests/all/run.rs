@@ -1,8 +1,10 @@
 //! `zwinger run`: what a command can touch, what it is told, how it ends.
 
 mod lifetime;
+mod names;
 mod network;
 mod result;
+mod streams;
 mod system;
 mod workspace;
 

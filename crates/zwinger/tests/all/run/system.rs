@@ -13,7 +13,22 @@ for_every_caller!(
     d11_no_signal_leaves,
     i20_zwinger_is_not_ended_by_name,
     no_new_privileges,
+    watches_are_left_for_others,
 );
+
+fn watches_are_left_for_others(scratch: &Scratch) {
+    if !cfg!(target_arch = "x86_64") || !scratch.caller.has_namespaces() {
+        return skipped("watches_are_left_for_others", "needs user namespaces, and the numbers of x86-64");
+    }
+    // inotify_init1(2).
+    let program = "$n = 0; $n++ until $n == 1e6 || syscall(294, 0) < 0; print $n";
+    let most: u32 = read_text("/proc/sys/fs/inotify/max_user_instances").trim().parse().unwrap();
+    let ended = scratch.run(&["--", "perl", "-e", program]);
+    let taken: u32 = ended.text().parse().unwrap();
+    assert!((1..=most.div_ceil(2)).contains(&taken), "{taken} of {most}");
+    let raise = "echo 100000 > /proc/sys/user/max_inotify_instances";
+    assert_ne!(scratch.sh(raise).code, 0, "not to be raised from inside");
+}
 
 fn c20_no_namespaces_inside(scratch: &Scratch) {
     for words in [&["unshare", "-Ur", "true"][..], &["unshare", "-U", "true"], &["unshare", "-m", "true"]] {

@@ -1,0 +1,75 @@
+//! `zwinger doctor`, and what a person at the terminal is told of the walls.
+
+use crate::caller::skipped;
+use crate::process;
+use crate::scratch::{Scratch, write};
+
+#[test]
+fn a_state_directory_that_cannot_be_used_shows() {
+    let scratch = Scratch::new();
+    let doctor = |state: &std::path::Path| {
+        let mut command = scratch.zwinger(&["doctor", "--json"]);
+        command.env("XDG_STATE_HOME", state);
+        scratch.start(command).end().json()
+    };
+    let good = doctor(&scratch.base.join("state"));
+    assert!(good["state"].is_string() && good["state_error"].is_null(), "{good}");
+    write(scratch.base.join("file"), "");
+    let bad = doctor(&scratch.base.join("file"));
+    assert!(bad["state"].is_null() && bad["state_error"].as_str().unwrap().contains("file"), "{bad}");
+    let reason = |findings: &serde_json::Value| {
+        findings
+            .pointer("/enforcement/metadata/reason")
+            .map_or_else(String::new, |reason| reason.as_str().unwrap().into())
+    };
+    assert!(!reason(&good).contains("no quarantine"), "{good}");
+    assert!(reason(&bad).contains("no quarantine") || bad["error"].as_str().unwrap().contains("metadata"), "{bad}");
+}
+
+#[test]
+fn what_is_hidden_and_shown_is_counted() {
+    let scratch = Scratch::new();
+    for name in [".env", "sub/.env", "plain"] {
+        write(scratch.work.join(name), "x");
+    }
+    let hidden = |options: &[&str]| {
+        let ended = scratch.start(scratch.zwinger(&[&["doctor", "--json"], options].concat())).end();
+        ended.json()["hidden"].as_u64().unwrap()
+    };
+    assert_eq!(hidden(&[]), 2);
+    assert_eq!(hidden(&["--show", ".env"]), 1);
+    assert_eq!(hidden(&["--hide", "plain", "--show", "sub/.env"]), 2);
+    for options in
+        [&["--show", "plain"][..], &["--show", "sub"], &["--show", ".env", "--show", scratch.out.to_str().unwrap()]]
+    {
+        let ended = scratch.sh_with(options, "touch ran");
+        assert!(ended.code == 125 && ended.stderr.contains("--show") && ended.stderr.contains("--read"), "{ended:?}");
+    }
+    assert!(!scratch.work.join("ran").exists());
+}
+
+#[test]
+fn a_person_is_told_what_is_hidden_and_a_program_is_not() {
+    let name = "doctor::a_person_is_told_what_is_hidden_and_a_program_is_not";
+    let scratch = Scratch::new();
+    if !scratch.caller.has_namespaces() || !process::succeeds(&["script", "-qec", "true", "/dev/null"]) {
+        return skipped(name, "needs script(1) and user namespaces");
+    }
+    let on_terminal = |words: &str| {
+        let line = format!("{} run {words}", scratch.base.join("zwinger").display());
+        let mut command = scratch.command(&["script", "-qec", &line, "/dev/null"]);
+        command.env("HOME", &scratch.home).env("TMPDIR", scratch.base.join("tmp"));
+        scratch.start(command).end().text()
+    };
+    assert!(!on_terminal("true").contains("walls:"));
+    let told = on_terminal("-- false");
+    assert!(told.contains("walls: writable here: ., $TMPDIR · network off\r\n"), "{told}");
+    write(scratch.work.join(".env"), "x");
+    write(scratch.work.join("sub/.env"), "x");
+    let told = on_terminal("-- cat .env");
+    assert!(told.contains("hidden: .env, sub/.env (--show)"), "{told}");
+    assert!(!on_terminal("--show .env --show sub/.env -- cat .env").contains("walls:"));
+    for words in [&["--", "cat", ".env"][..], &["--json", "--", "false"]] {
+        assert!(!scratch.run(words).shows("walls:"), "{words:?}");
+    }
+}
