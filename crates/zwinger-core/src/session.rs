@@ -76,7 +76,7 @@ pub struct State {
 pub enum StateError {
     /// Neither variable is set.
     #[error(
-        "neither XDG_STATE_HOME nor HOME is set to an absolute path, so there is no place for the audit log; set XDG_STATE_HOME"
+        "neither XDG_STATE_HOME nor HOME is set to an absolute path, and /etc/passwd names no home directory, so there is no place for the audit log; set XDG_STATE_HOME"
     )]
     Nowhere,
     /// It cannot be made or used.
@@ -88,14 +88,14 @@ pub enum StateError {
 }
 
 impl State {
-    /// Where the environment says that state belongs.
+    /// Where the environment says that state belongs; without one, below the home directory that /etc/passwd gives the caller.
     ///
     /// # Errors
     /// [`StateError::Nowhere`].
     pub fn default_path() -> Result<PathBuf, StateError> {
         let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         absolute("XDG_STATE_HOME")
-            .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+            .or_else(|| absolute("HOME").or_else(zwinger_sandbox::home_of_user).map(|home| home.join(".local/state")))
             .map(|base| base.join("zwinger"))
             .ok_or(StateError::Nowhere)
     }

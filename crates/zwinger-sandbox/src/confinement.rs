@@ -390,7 +390,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 /// The home directory that /etc/passwd gives the caller (passwd(5)), for an environment without HOME.
-fn home_of_user() -> Option<PathBuf> {
+pub fn home_of_user() -> Option<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     let user = rustix::process::getuid().as_raw().to_string();
     let passwd = std::fs::read("/etc/passwd").ok()?;

@@ -41,7 +41,7 @@ mod watch;
 
 pub use backend::{Backend, BackendError, UnknownBackend};
 pub use capture::{Capture, Captured};
-pub use confinement::{Confinement, Exceptions, Limits, Network, WorkspaceError};
+pub use confinement::{Confinement, Exceptions, Limits, Network, WorkspaceError, home_of_user};
 pub use enforcement::{Enforcement, Held, Level};
 pub use executor_side::{abandon, take_streams};
 pub use host_path::HostPath;

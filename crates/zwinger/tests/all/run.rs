@@ -324,7 +324,10 @@ fn g07_foreign_environments() {
     use std::os::unix::ffi::OsStringExt;
     let scratch = Scratch::new();
     let mut command = scratch.zwinger(&["run", "--", "true"]);
-    command.env_clear().env("X", std::ffi::OsString::from_vec(vec![b'a', 0xff]));
+    command
+        .env_clear()
+        .env("XDG_STATE_HOME", scratch.base.join("state"))
+        .env("X", std::ffi::OsString::from_vec(vec![b'a', 0xff]));
     let ended = scratch.start(command).end();
     assert_eq!(ended.code, 0, "{ended:?}");
 }
