@@ -21,10 +21,8 @@ pub struct HostPath(PathBuf);
 /// # Errors
 /// When it does not exist or may not be reached.
 pub(crate) fn canonical(path: &Path) -> io::Result<PathBuf> {
-    let is_plain = path.is_absolute()
-        && !path.as_os_str().as_bytes().ends_with(b"/")
-        && !path.as_os_str().as_bytes().windows(2).any(|pair| pair == b"//" || pair == b"/.");
-    if is_plain {
+    let mut parts = path.as_os_str().as_bytes().split(|byte| *byte == b'/').skip(1);
+    if path.is_absolute() && parts.all(|part| !matches!(part, b"" | b"." | b"..")) {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         match rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
             Ok(_) => return Ok(path.to_owned()),
@@ -116,5 +114,45 @@ impl Visitor<'_> for Bytes {
 
     fn visit_bytes<E>(self, bytes: &[u8]) -> Result<HostPath, E> {
         Ok(HostPath(PathBuf::from(OsString::from_vec(bytes.to_vec()))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_canonical_path_is_that_of_the_c_library() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        std::fs::create_dir_all(dir.join("a/.b/c")).unwrap();
+        std::fs::write(dir.join("a/file"), "x").unwrap();
+        for (target, name) in [
+            (dir.join("a/.b").to_str().unwrap(), "absolute"),
+            ("a/../a/.b", "relative"),
+            ("absolute/c", "chain"),
+            ("loop", "loop"),
+            ("gone", "dangling"),
+        ] {
+            std::os::unix::fs::symlink(target, dir.join(name)).unwrap();
+        }
+        let names = [
+            "",
+            ".",
+            "a/.b",
+            "a//.b/",
+            "a/./.b/../.b",
+            "absolute",
+            "relative/c",
+            "chain",
+            "chain/..",
+            "loop",
+            "dangling",
+        ];
+        for path in names.map(|name| dir.join(name)).into_iter().chain([PathBuf::from("/"), dir.join("a/file/x")]) {
+            let [found, expected] =
+                [canonical(&path), path.canonicalize()].map(|found| found.map_err(|error| error.raw_os_error()));
+            assert_eq!(found, expected, "{}", path.display());
+        }
     }
 }

@@ -34,7 +34,7 @@ pub(crate) enum Command {
     Audit(Audit),
 }
 
-#[derive(Args)]
+#[derive(Debug, Default, PartialEq, Args)]
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) walls: Walls,
@@ -186,7 +186,7 @@ pub(crate) struct Workspace {
 }
 
 /// What the kernel holds.
-#[derive(Args)]
+#[derive(Debug, Default, PartialEq, Args)]
 pub(crate) struct Walls {
     /// The workspace [default: the current directory]
     #[arg(long, value_name = "DIR")]
@@ -233,20 +233,22 @@ pub(crate) struct SessionArguments {
     output_limit: Option<u64>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum Net {
     /// Nothing but a loopback of its own
+    #[default]
     Off,
     /// The host's network
     On,
 }
 
 /// Modes are walls.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
     /// Read it: the workspace cannot be written
     Plan,
     /// Read and write it, and nothing else
+    #[default]
     Sandbox,
     /// Anything: no walls
     FullAccess,
@@ -396,13 +398,19 @@ pub(crate) fn parse() -> Command {
     }
 }
 
-/// `run` by itself: clap builds every command before it reads a word, which would be a tenth of a short run. What does not parse
-/// is left to the whole, for its texts.
+/// `run` by itself: clap builds every command before it reads a word, which would be a tenth of a short run; without an option
+/// there is nothing to parse. What does not parse is left to the whole, for its texts.
 fn parse_run() -> Option<Run> {
-    let mut arguments = std::env::args_os();
-    let _program = arguments.next()?;
+    let mut arguments = std::env::args_os().skip(1);
     if arguments.next()? != "run" {
         return None;
+    }
+    run_of(arguments.collect())
+}
+
+fn run_of(mut arguments: Vec<OsString>) -> Option<Run> {
+    if arguments.len() > 1 && arguments.first().is_some_and(|first| first == "--") {
+        return Some(Run { command: arguments.split_off(1), ..Run::default() });
     }
     let run = Run::augment_args(clap::Command::new("run").no_binary_name(true).disable_help_flag(true));
     Run::from_arg_matches(&run.try_get_matches_from(arguments).ok()?).ok()
@@ -416,5 +424,15 @@ mod tests {
     fn the_command_line_is_consistent() {
         use clap::CommandFactory;
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn what_is_not_parsed_is_what_would_be() {
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        let parsed = Arguments::try_parse_from(words(&["zwinger", "run", "--", "a", "--json", "--"])).unwrap();
+        let Command::Run(parsed) = parsed.command else { panic!("no run") };
+        assert_eq!(run_of(words(&["--", "a", "--json", "--"])), Some(parsed));
+        assert_eq!(run_of(words(&["--"])), None);
+        assert_eq!(run_of(words(&["--net", "on", "--", "a"])).unwrap().walls.net, Net::On);
     }
 }
