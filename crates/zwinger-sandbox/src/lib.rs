@@ -16,6 +16,7 @@ mod confinement;
 mod directory;
 mod enforcement;
 pub mod environment;
+mod exec;
 mod executor_side;
 mod findings;
 mod git_config;

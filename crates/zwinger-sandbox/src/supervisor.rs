@@ -23,8 +23,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::capture::Captured;
 use crate::confinement::Limits;
+use crate::exec::{Exec, ExecParts};
 use crate::outputs::Outputs;
-use crate::sys::{Exec, ExecParts};
 use reaper::Reaper;
 pub(crate) use rlimits::behind;
 use tree::Freeze;

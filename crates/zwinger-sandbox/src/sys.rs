@@ -3,13 +3,15 @@
 //! Sources: clone(2), vfork(2), execveat(2), mount_setattr(2), seccomp(2), close_range(2), sigaction(2).
 #![expect(unsafe_code, reason = "each block says why it is sound; the rest of the workspace denies it")]
 
-use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 
-use rustix::process::{Pid, Resource, Rlimit, WaitId, WaitIdOptions, WaitOptions, WaitStatus};
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, WaitStatus};
+
+use crate::exec::{Exec, assignments};
 
 /// The namespaces of a session; values of clone(2).
 pub(crate) const NEW_USER: c_int = libc::CLONE_NEWUSER;
@@ -198,17 +200,24 @@ fn block_all_signals() {
 }
 
 /// A NUL-terminated vector of strings for execve(2), with the strings that it points to.
-struct StringArray {
+pub(crate) struct StringArray {
     pointers: Vec<*const c_char>,
     _strings: Vec<CString>,
 }
 
 impl StringArray {
-    fn new(strings: impl IntoIterator<Item = OsString>) -> io::Result<Self> {
+    pub(crate) fn new(strings: impl IntoIterator<Item = OsString>) -> io::Result<Self> {
         let strings = strings.into_iter().map(c_string).collect::<io::Result<Vec<_>>>()?;
         let pointers = strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect();
         Ok(Self { pointers, _strings: strings })
     }
+}
+
+/// execve(2). Returns only on failure, with the errno.
+pub(crate) fn execve(program: &CStr, argv: &StringArray, envp: &StringArray) -> i32 {
+    // SAFETY: all three pointers are to NUL-terminated data that outlives the call.
+    unsafe { libc::execve(program.as_ptr(), argv.pointers.as_ptr(), envp.pointers.as_ptr()) };
+    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
 pub(crate) fn c_string(text: impl Into<OsString>) -> io::Result<CString> {
@@ -335,104 +344,6 @@ pub(crate) fn exec_fd(program: BorrowedFd<'_>, argv: &[&str], environment: &[(Os
         )
     };
     io::Error::last_os_error()
-}
-
-fn assignments(environment: &[(OsString, OsString)]) -> impl Iterator<Item = OsString> {
-    environment.iter().map(|(name, value)| {
-        let mut assignment = name.clone();
-        assignment.push("=");
-        assignment.push(value);
-        assignment
-    })
-}
-
-/// Everything that a child needs between vfork and exec, allocated beforehand: the child itself must not allocate.
-pub(crate) struct Exec {
-    candidates: Vec<CString>,
-    argv: StringArray,
-    envp: StringArray,
-    directory: OwnedFd,
-    stdio: [OwnedFd; 3],
-    new_session: bool,
-    limits: Vec<(Resource, u64)>,
-}
-
-/// What [`Exec::new`] takes.
-pub(crate) struct ExecParts<'a> {
-    pub(crate) argv: &'a [OsString],
-    pub(crate) environment: &'a [(OsString, OsString)],
-    pub(crate) directory: OwnedFd,
-    pub(crate) stdio: [OwnedFd; 3],
-    pub(crate) new_session: bool,
-    pub(crate) limits: Vec<(Resource, u64)>,
-}
-
-impl Exec {
-    pub(crate) fn new(parts: ExecParts<'_>) -> io::Result<Self> {
-        let program = parts.argv.first().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-        let path = parts.environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
-        Ok(Self {
-            candidates: candidates(program, path.unwrap_or(OsStr::new("/usr/bin:/bin")))?,
-            argv: StringArray::new(parts.argv.iter().cloned())?,
-            envp: StringArray::new(assignments(parts.environment))?,
-            directory: parts.directory,
-            stdio: parts.stdio,
-            new_session: parts.new_session,
-            limits: parts.limits,
-        })
-    }
-
-    /// The child's side after vfork(2): system calls only, no allocation, no lock. Returns the errno of the failure.
-    fn enter(&self) -> i32 {
-        reset_signals();
-        match self.try_enter() {
-            Ok(never) => never,
-            Err(errno) => errno.raw_os_error(),
-        }
-    }
-
-    fn try_enter(&self) -> rustix::io::Result<i32> {
-        let [stdin, stdout, stderr] = &self.stdio;
-        // All three come from descriptors above 2 (see `spawn::stdio`), so no dup2 overwrites a source.
-        rustix::stdio::dup2_stdin(stdin)?;
-        rustix::stdio::dup2_stdout(stdout)?;
-        rustix::stdio::dup2_stderr(stderr)?;
-        rustix::process::fchdir(&self.directory)?;
-        if self.new_session {
-            rustix::process::setsid()?;
-        }
-        for (resource, maximum) in &self.limits {
-            // Only a privileged process may raise a limit that the caller has set lower already (setrlimit(2)).
-            let own = rustix::process::getrlimit(*resource).maximum.unwrap_or(u64::MAX);
-            let maximum = Some(own.min(*maximum));
-            let limit = Rlimit { current: maximum, maximum };
-            rustix::process::setrlimit(*resource, limit)?;
-        }
-        let mut answer = libc::ENOENT;
-        for candidate in &self.candidates {
-            // SAFETY: all three pointers are to NUL-terminated data that `self` owns.
-            unsafe { libc::execve(candidate.as_ptr(), self.argv.pointers.as_ptr(), self.envp.pointers.as_ptr()) };
-            // As execvp(3): go on after "not there", remember "not permitted", stop at anything else.
-            match io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) {
-                libc::ENOENT | libc::ENOTDIR => {}
-                libc::EACCES => answer = libc::EACCES,
-                other => return Ok(other),
-            }
-        }
-        Ok(answer)
-    }
-}
-
-/// The files that execvp(3) would try; relative entries of PATH are left out, for a workspace may hold anything.
-fn candidates(program: &OsStr, path: &OsStr) -> io::Result<Vec<CString>> {
-    if program.as_bytes().contains(&b'/') {
-        return Ok(vec![c_string(program)?]);
-    }
-    path.as_bytes()
-        .split(|byte| *byte == b':')
-        .filter(|dir| dir.starts_with(b"/"))
-        .map(|dir| c_string(OsString::from_vec([dir, b"/", program.as_bytes()].concat())))
-        .collect()
 }
 
 const STACK: usize = 128 * 1024;

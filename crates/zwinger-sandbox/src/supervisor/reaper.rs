@@ -8,7 +8,8 @@ use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, PidfdFlags, WaitOptions};
 
 use super::End;
-use crate::sys::{self, Exec, Shim};
+use crate::exec::Exec;
+use crate::sys::{self, Shim};
 
 /// The process that every orphan of the command comes to.
 pub(super) enum Reaper {
