@@ -323,6 +323,8 @@ fn g07_foreign_environments() {
     let scratch = Scratch::new();
     let mut command = scratch.zwinger(&["run", "--", "true"]);
     command.env_clear().env("X", std::ffi::OsString::from_vec(vec![b'a', 0xff]));
+    // Without a home that is the one thing which has to be said.
+    command.env("XDG_STATE_HOME", scratch.state().parent().unwrap());
     let ended = scratch.start(command).end();
     assert_eq!(ended.code, 0, "{ended:?}");
 }
