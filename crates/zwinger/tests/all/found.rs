@@ -162,7 +162,7 @@ fn w5_a_write_through_a_link_names_the_file() {
     let ended = scratch.tool("write_file", &json!({"path": "notes.txt", "content": "x"}), &YES);
     assert_eq!(ended.json()["output"], "Wrote Makefile (1 bytes).");
     assert!(ended.stderr.contains("write Makefile (1 bytes)"), "{ended:?}");
-    assert_eq!(scratch.audit().first().unwrap()["what"]["path"], "Makefile");
+    assert_eq!(scratch.audit().first().unwrap()["arguments"]["path"], "Makefile");
     assert_eq!(list(&scratch.work), ["Makefile", "notes.txt", "sub"]);
 }
 
@@ -199,7 +199,7 @@ fn o02_a_full_output_is_no_panic() {
     assert_eq!(shell("ZWINGER run -- nosuch 2> /dev/full").code, 127);
     let touch = "ZWINGER tool run_command '{\"command\": \"touch ran\"}' --approve yes 2> /dev/full";
     assert_eq!(shell(touch).code, 0);
-    assert_eq!(scratch.audit().iter().filter(|record| record["event"] == "begin").count(), 2);
+    assert_eq!(scratch.audit().iter().filter(|record| record["event"] == "begin").count(), 3);
     let piped = shell("{ ZWINGER tool get_time '{}'; echo $? > status; } | true; cat status");
     assert_eq!(piped.text(), "0\n", "{piped:?}");
 }
