@@ -178,7 +178,7 @@ impl Child {
         let own_ids = OwnIds::read();
         let processors = Processors::read();
         let flags = match namespaces {
-            Namespaces::Own { .. } => walls::NAMESPACES | sys::NEW_PID,
+            Namespaces::Own { .. } => sys::NEW_USER | sys::NEW_PID | sys::NEW_MOUNT,
             Namespaces::Hosts => 0,
         };
         match sys::clone_process(flags) {

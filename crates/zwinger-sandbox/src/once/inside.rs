@@ -75,6 +75,8 @@ fn begin(
     match namespaces {
         Namespaces::Own { network } => {
             let network = network.then(|| PrivateNetwork::begin(processors)).transpose()?;
+            // Those that nobody else waits for.
+            sys::unshare(sys::NEW_IPC | sys::NEW_UTS).map_err(WallError::refusable("enter new namespaces"))?;
             match own_ids.are_root() {
                 true => wait_for_maps(socket).map_err(WallError::at("map the ids"))?,
                 false => own_ids.map()?,
