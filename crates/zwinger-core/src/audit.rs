@@ -131,13 +131,20 @@ fn what(action: &Action) -> Value {
         Action::Read { path, offset, limit } => {
             json!({"path": path.to_string(), "offset": offset, "limit": limit})
         }
-        Action::List { path } => json!({"path": path.to_string()}),
+        Action::List { path, depth } => json!({"path": path.to_string(), "depth": depth}),
         Action::Write { path, content, .. } => {
             json!({"path": path.to_string(), "bytes": content.len(), "blake3": hash(content.as_bytes())})
         }
-        Action::Run { command, timeout } => {
-            json!({"command": command, "timeout_seconds": timeout.as_secs()})
+        Action::Edit { path, edited, .. } => {
+            let content = edited.content.as_bytes();
+            json!({"path": path.to_string(), "bytes": content.len(), "blake3": hash(content), "places": edited.places})
         }
+        Action::Run { command, timeout, directory, read_only } => json!({
+            "command": command,
+            "timeout_seconds": timeout.as_secs(),
+            "cwd": directory.to_string(),
+            "read_only": read_only,
+        }),
         Action::Time => json!({}),
     }
 }

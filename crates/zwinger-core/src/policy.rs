@@ -2,6 +2,8 @@
 
 mod denylist;
 
+use zwinger_sandbox::{Enforcement, Level};
+
 use crate::action::Effect;
 
 /// What the policy says of an action, with the rule that said it.
@@ -37,9 +39,25 @@ impl Judgement {
     }
 }
 
+/// What the walls hold, as far as the table asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Walls {
+    /// Files and the network in full.
+    Full,
+    /// Less, or nothing.
+    Less,
+}
+
+impl From<&Enforcement> for Walls {
+    fn from(held: &Enforcement) -> Self {
+        let full = [&held.files, &held.network].iter().all(|held| held.level == Level::Full);
+        if full { Self::Full } else { Self::Less }
+    }
+}
+
 /// Judges every effect of an action; the strictest verdict holds, and no effect at all is a denial.
-pub fn judge(effects: &[Effect]) -> Verdict {
-    effects.iter().map(judge_one).max_by_key(|verdict| verdict.judgement).unwrap_or(Verdict {
+pub fn judge(effects: &[Effect], walls: Walls) -> Verdict {
+    effects.iter().map(|effect| judge_one(effect, walls)).max_by_key(|verdict| verdict.judgement).unwrap_or(Verdict {
         judgement: Judgement::Deny,
         rule: "built-in: an action without effects",
         reason: "nothing is known of what this does".into(),
@@ -47,14 +65,17 @@ pub fn judge(effects: &[Effect]) -> Verdict {
 }
 
 /// The built-in table, mode `sandbox`.
-fn judge_one(effect: &Effect) -> Verdict {
+fn judge_one(effect: &Effect, walls: Walls) -> Verdict {
     let verdict = |judgement, rule| Verdict { judgement, rule, reason: String::new() };
     match effect {
         Effect::Read(_) => verdict(Judgement::Allow, "built-in: reads in the workspace"),
         Effect::Clock => verdict(Judgement::Allow, "built-in: the clock"),
         Effect::Write(_) => verdict(Judgement::Ask, "built-in: writes"),
-        Effect::Execute(command) => match denylist::refuses(command) {
+        Effect::Execute { command, read_only } => match denylist::refuses(command) {
             Some(reason) => Verdict { judgement: Judgement::Deny, rule: "built-in: denylist", reason },
+            None if *read_only && walls == Walls::Full => {
+                verdict(Judgement::Allow, "built-in: commands that cannot write")
+            }
             None => verdict(Judgement::Ask, "built-in: commands"),
         },
     }
@@ -66,6 +87,10 @@ mod tests {
     use crate::action::WorkspacePath;
     use std::path::Path;
 
+    fn execute(command: &str, read_only: bool) -> Effect {
+        Effect::Execute { command: command.into(), read_only }
+    }
+
     #[test]
     fn the_table() {
         let path = WorkspacePath::parse("a", &[Path::new("/work")]).unwrap();
@@ -73,14 +98,18 @@ mod tests {
             Effect::Read(path.clone()),
             Effect::Clock,
             Effect::Write(path.clone()),
-            Effect::Execute("cargo test".into()),
-            Effect::Execute("sudo cargo test".into()),
+            execute("cargo test", false),
+            execute("cat a", true),
+            execute("sudo cargo test", false),
+            execute("sudo cat a", true),
         ];
-        let rows: Vec<_> = effects
+        let rows: Vec<_> = [Walls::Full, Walls::Less]
             .iter()
-            .map(|effect| {
-                let verdict = judge(std::slice::from_ref(effect));
-                format!("{effect:?} → {} ({}) {}", verdict.judgement.name(), verdict.rule, verdict.reason)
+            .flat_map(|walls| effects.iter().map(move |effect| (effect, walls)))
+            .map(|(effect, walls)| {
+                let verdict = judge(std::slice::from_ref(effect), *walls);
+                let (judgement, rule, reason) = (verdict.judgement.name(), verdict.rule, verdict.reason);
+                format!("{walls:?} {effect:?} → {judgement} ({rule}) {reason}")
             })
             .collect();
         insta::assert_snapshot!(rows.join("\n"));
@@ -89,8 +118,8 @@ mod tests {
     #[test]
     fn the_strictest_effect_decides_and_none_is_denied() {
         let path = WorkspacePath::parse("a", &[Path::new("/work")]).unwrap();
-        let both = [Effect::Read(path), Effect::Execute("sudo id".into())];
-        assert_eq!(judge(&both).judgement, Judgement::Deny);
-        assert_eq!(judge(&[]).judgement, Judgement::Deny);
+        let both = [Effect::Read(path), execute("sudo id", false)];
+        assert_eq!(judge(&both, Walls::Full).judgement, Judgement::Deny);
+        assert_eq!(judge(&[], Walls::Full).judgement, Judgement::Deny);
     }
 }

@@ -94,7 +94,7 @@ fn last_line(text: &str) -> &str {
 }
 
 /// The order of the worked examples. It decides much with the smallest models, and this one was measured.
-const EXAMPLES: [&str; 5] = ["run_command", "list_directory", "read_file", "get_time", "write_file"];
+const EXAMPLES: [&str; 6] = ["edit_file", "run_command", "list_directory", "read_file", "get_time", "write_file"];
 
 fn task(arguments: &Ask) -> Task {
     let mut tools: Vec<ToolSpec> = tools::ALL.iter().map(|tool| spec(tool)).collect();

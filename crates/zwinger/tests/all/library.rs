@@ -25,7 +25,7 @@ impl Scripted {
         Self { decide: Arc::new(decide), asked: Arc::default(), shown: Arc::default() }
     }
 
-    fn asked(&self) -> usize {
+    pub(crate) fn asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
     }
 }

@@ -10,6 +10,7 @@
 )]
 
 mod ask;
+mod calls;
 #[macro_use]
 mod caller;
 mod controls;
@@ -18,6 +19,7 @@ mod documents;
 mod flood;
 mod found;
 mod gate;
+mod killed;
 mod leaks;
 mod library;
 mod limits;
