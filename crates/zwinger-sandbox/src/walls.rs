@@ -9,13 +9,13 @@
 
 pub(crate) mod mounts;
 mod network;
+mod read_only;
 mod ruleset;
 mod seccomp;
 pub(crate) mod task_ids;
 mod tree;
 
 use std::io;
-use std::path::Path;
 
 use rustix::process::DumpableBehavior;
 use rustix::thread::{CapabilitySet, CapabilitySets};
@@ -23,6 +23,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use crate::plan::{Plan, Rule, Seal};
 use crate::sys;
 pub(crate) use network::PrivateNetwork;
+pub use read_only::read_only;
 pub(crate) use tree::{LettingGo, Processes, Tree};
 
 /// A step of the walls that failed. Always an end: nothing runs behind half a wall.
@@ -132,19 +133,6 @@ pub fn seal(seal: &Seal) -> Result<(), WallError> {
 /// One more Landlock layer for the calling thread alone.
 pub fn seal_thread(rules: &[Rule]) -> Result<(), WallError> {
     ruleset::restrict(rules, ruleset::Scoped::No)
-}
-
-/// One more layer for the calling thread and all that it starts, whatever walls there are already: nothing is written but below
-/// `temporary` and to /dev/null, no attribute of a file is changed, there are no sockets, and no signal leaves the layer.
-///
-/// # Errors
-/// When the kernel cannot hold it, which needs Landlock ABI 3.
-pub fn seal_read_only(temporary: &Path, around: Option<&Seal>) -> Result<(), WallError> {
-    if landlock_abi() < 3 {
-        return Err(WallError::at("Landlock")(io::Error::from(io::ErrorKind::Unsupported)));
-    }
-    ruleset::restrict_writes(&[temporary, Path::new("/dev/null")])?;
-    seccomp::install_read_only(around)
 }
 
 /// The Landlock ABI of the running kernel; 0 when there is none.

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -121,20 +120,21 @@ impl Place {
     fn run(&self, id: u64, order: Order, cancelled: &OwnedFd, answers: &Answers) -> Result<Finished, Ended> {
         let Order { argv, limits, directory, read_only, live } = order;
         let directory = super::directory(&self.root, &directory).map_err(Ended::Refused)?;
-        if read_only {
-            // This thread alone, and what it starts: the thread ends with the command.
-            let sealed = zwinger_sandbox::seal_read_only(self.temporary(), self.plan.seal.as_ref());
-            let refusal = |error| Refusal::NotPermitted(format!("the read-only wall cannot be built: {error}"));
-            sealed.map_err(|error| Ended::Refused(refusal(error)))?;
-        }
-        let command = Command { argv, environment: self.plan.environment.clone(), limits, tasks: self.plan.tasks };
+        let environment = self.plan.environment.clone();
+        let mut command = Command { argv, environment, limits, tasks: self.plan.tasks };
         let live = live.then(|| Meter::new(id, answers.clone()).into_live());
-        let cancelled = Some(cancelled.as_fd());
-        Ok(supervisor::run_watched(&command, directory.as_fd(), Streams::Capture, cancelled, live)?)
-    }
-
-    fn temporary(&self) -> &Path {
-        let found = self.plan.environment.iter().find(|(name, _)| name == "TMPDIR");
-        found.map_or(Path::new("/tmp"), |(_, path)| Path::new(path))
+        let supervise = |command: &Command| {
+            supervisor::run_watched(command, directory.as_fd(), Streams::Capture, Some(cancelled.as_fd()), live)
+        };
+        if !read_only {
+            return Ok(supervise(&command)?);
+        }
+        let ended = zwinger_sandbox::read_only(self.plan.seal.as_ref(), |temporary| {
+            let variables = command.environment.iter_mut().filter(|(name, _)| name == "TMPDIR");
+            variables.for_each(|(_, value)| *value = temporary.into());
+            supervise(&command)
+        });
+        let refusal = |error| Refusal::NotPermitted(format!("the read-only wall cannot be built: {error}"));
+        Ok(ended.map_err(|error| Ended::Refused(refusal(error)))??)
     }
 }

@@ -25,7 +25,7 @@ const WRITES: [&str; 17] = [
     "times: touch -d 2001-01-01 f",
     "truncate: truncate -s 0 f",
     "fifo: mkfifo p",
-    "shared memory: : > /dev/shm/zwinger-test-$$ && rm /dev/shm/zwinger-test-$$",
+    "shared memory: d=/dev/shm/zwinger-test-$$; : > $d && rm $d",
     "pair: perl -e 'truncate(\"f\", 1) or die'",
     "socket: perl -MSocket -e 'socket S, AF_UNIX, SOCK_STREAM, 0 or die; bind S, pack_sockaddr_un \"s\" or die'",
     "inet: perl -MSocket -e 'socket S, AF_INET, SOCK_STREAM, 0 or die'",
@@ -63,7 +63,7 @@ fn nothing_is_written(scratch: &Scratch) {
         let done: Vec<_> = control.lines().collect();
         let refused = WRITES.len() - done.len();
         assert!(refused == 0 || backend == "landlock" && refused <= 3, "{backend} {control}");
-        run(scratch, "rm -rf ./* && mkdir sub && echo inside > sub/inside.txt", false, &options);
+        assert_eq!(run(scratch, "rm -r d l l2 p s new; mv sub2 sub", false, &options).code, 0);
         scratch.give_all();
     }
 }
@@ -123,8 +123,7 @@ fn it_ends_no_other_command() {
         scope.spawn(move || runtime.call_with(&sleep, during));
         tag.wait_for(1);
         let kill = |read_only: bool| {
-            let command =
-                "for p in /proc/[0-9]*; do grep -q '^sleep' $p/cmdline && kill -9 ${p#/proc/} && echo DONE; done; true";
+            let command = "for p in /proc/[0-9]*; do grep -q '^sleep' $p/cmdline && kill -9 ${p#/proc/} 2>/dev/null && echo DONE; done; true";
             runtime.call(&Call::new("run_command", json!({"command": command, "read_only": read_only}))).output
         };
         let held = kill(true);
