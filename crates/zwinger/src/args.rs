@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use zwinger_core::sandbox::{Backend, Confinement, Network, WorkspaceError};
 
 use crate::terminal::Approve;
@@ -13,7 +13,7 @@ use crate::terminal::Approve;
 #[command(name = "zwinger", version, about = "Files and a shell for language models, between two walls")]
 struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Subcommand)]
@@ -26,6 +26,8 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Give a task to a model that works with the tools
     Ask(Ask),
+    /// See the walls, the questions and the audit at work; no model, no network
+    Demo(Demo),
 }
 
 #[derive(Args)]
@@ -88,6 +90,13 @@ pub(crate) struct Ask {
 }
 
 #[derive(Args)]
+pub(crate) struct Demo {
+    /// Who decides what needs approval
+    #[arg(long, value_enum, default_value = "ask")]
+    pub(crate) approve: Approve,
+}
+
+#[derive(Args)]
 pub(crate) struct Doctor {
     #[command(flatten)]
     pub(crate) walls: Walls,
@@ -108,7 +117,7 @@ pub(crate) enum ToolCalls {
 }
 
 /// What the kernel holds.
-#[derive(Args)]
+#[derive(Args, Default)]
 pub(crate) struct Walls {
     /// The workspace [default: the current directory]
     #[arg(long, value_name = "DIR")]
@@ -152,9 +161,10 @@ pub(crate) struct SessionArguments {
     output_limit: Option<u64>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum Net {
     /// Nothing but a loopback of its own
+    #[default]
     Off,
     /// The host's network
     On,
@@ -261,9 +271,10 @@ impl Walls {
 }
 
 /// Parses this process's arguments; ends it with help or a usage error (2, and 125 for `run`, whose other codes are its command's).
-pub(crate) fn parse() -> Command {
+/// `None`: there are none.
+pub(crate) fn parse() -> Option<Command> {
     if let Some(run) = parse_run() {
-        return Command::Run(run);
+        return Some(Command::Run(run));
     }
     match Arguments::try_parse() {
         Ok(arguments) => arguments.command,
@@ -274,6 +285,11 @@ pub(crate) fn parse() -> Command {
             std::process::exit(status)
         }
     }
+}
+
+/// What can be typed.
+pub(crate) fn help() -> String {
+    Arguments::command().render_help().to_string()
 }
 
 /// `run` by itself: clap builds every command before it reads a word, which would be a tenth of a short run. What does not parse
@@ -294,7 +310,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        use clap::CommandFactory;
         Arguments::command().debug_assert();
     }
 }

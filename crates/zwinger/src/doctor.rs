@@ -1,5 +1,6 @@
 //! `zwinger doctor`: what holds on this machine, and why not more.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -13,19 +14,22 @@ use crate::{BROKEN, answer, answer_json, complain};
 
 /// What was found; `--json` prints it as it is.
 #[derive(Serialize)]
-struct Findings {
+pub(crate) struct Findings {
     version: &'static str,
     /// What `--backend auto` takes; absent when nothing can be built.
     auto: Option<Backend>,
-    enforcement: Option<Enforcement>,
+    pub(crate) enforcement: Option<Enforcement>,
     /// Why nothing can be built.
     error: Option<String>,
-    landlock_abi: u32,
+    pub(crate) landlock_abi: u32,
     workspace: String,
     hidden: usize,
+    /// Their paths in the workspace.
+    #[serde(skip)]
+    pub(crate) hidden_paths: Vec<String>,
     protected: usize,
     state: Option<String>,
-    model: Option<String>,
+    pub(crate) model: Option<String>,
     /// What would make more hold; printed, never run.
     remedies: Vec<String>,
 }
@@ -55,7 +59,7 @@ fn holds_by_default(enforcement: &Enforcement) -> bool {
     [&enforcement.files, &enforcement.network, &enforcement.syscalls].iter().all(|held| held.level == Level::Full)
 }
 
-fn examine(confinement: &Confinement, backend: Backend) -> Findings {
+pub(crate) fn examine(confinement: &Confinement, backend: Backend) -> Findings {
     let mut around = Surroundings::of(confinement);
     around.no_quarantine = State::default_path().err().map(|error| error.to_string());
     // The only honest answer is from walls that were really raised.
@@ -71,10 +75,15 @@ fn examine(confinement: &Confinement, backend: Backend) -> Findings {
         landlock_abi: around.landlock_abi,
         workspace: confinement.workspace().to_string_lossy().into_owned(),
         hidden: around.scan.secrets.len(),
+        hidden_paths: around.scan.secrets.iter().map(|path| below(path, confinement.workspace())).collect(),
         protected: around.scan.protected.len(),
         state: State::default_path().ok().map(|path| path.to_string_lossy().into_owned()),
         model,
     }
+}
+
+fn below(path: &Path, workspace: &Path) -> String {
+    path.strip_prefix(workspace).unwrap_or(path).to_string_lossy().into_owned()
 }
 
 fn remedies(error: Option<&SessionError>, enforcement: Option<&Enforcement>, landlock_abi: u32) -> Vec<String> {

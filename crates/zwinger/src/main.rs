@@ -4,9 +4,11 @@ mod agent;
 mod args;
 mod ask;
 mod custody;
+mod demo;
 mod doctor;
 mod model;
 mod run;
+mod start;
 mod terminal;
 mod tool;
 
@@ -23,13 +25,20 @@ fn main() -> ExitCode {
     // Before anything else: this process may be a keeper or an executor.
     zwinger_core::child_main();
     match args::parse() {
-        Command::Run(run) => run::run(&run),
-        Command::Tool(tool) => tool::run(&tool),
-        Command::Doctor(doctor) => doctor::run(&doctor),
-        Command::Ask(ask) => ask::run(&ask),
+        Some(Command::Run(run)) => run::run(&run),
+        Some(Command::Tool(tool)) => tool::run(&tool),
+        Some(Command::Doctor(doctor)) => doctor::run(&doctor),
+        Some(Command::Ask(ask)) => ask::run(&ask),
+        Some(Command::Demo(demo)) => demo::run(&demo),
+        None => start::run().unwrap_or_else(|| {
+            tell(args::help().trim_end());
+            USAGE.into()
+        }),
     }
 }
 
+/// The command line makes no sense.
+const USAGE: u8 = 2;
 /// zwinger itself failed, or the walls could not be built.
 const BROKEN: u8 = 125;
 

@@ -14,6 +14,7 @@ mod calls;
 #[macro_use]
 mod caller;
 mod controls;
+mod demo;
 mod documents;
 #[path = "../support/flood.rs"]
 mod flood;
