@@ -38,7 +38,7 @@ pub(crate) fn run() -> Option<ExitCode> {
 
   zwinger demo                                  20 seconds, no model needed
   zwinger run -- npm test                       any program inside the walls
-  zwinger tool read_file '{{\"path\": \"…\"}}'      one tool call, its result as JSON
+  zwinger tool read_file '{{\"path\": \"…\"}}'        one tool call, its result as JSON
   zwinger ask --base-url URL --model NAME TASK  your own model with the tools
   zwinger doctor                                what holds on this machine, and why not more",
         env!("CARGO_PKG_VERSION")
