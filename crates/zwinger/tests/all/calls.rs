@@ -165,7 +165,8 @@ fn calls_that_are_lost_together_name_each_other() {
                 let runtime = &runtime;
                 scope.spawn(move || run(runtime, &format!("exec sleep {}", tag.0), During::default()))
             });
-            (one.wait_for(1), other.wait_for(1));
+            one.wait_for(1);
+            other.wait_for(1);
             rustix::process::kill_process(executor_of_this_process().unwrap(), Signal::KILL).unwrap();
             [first, second].map(|call| call.join().unwrap().error.unwrap_or_default())
         });
@@ -194,7 +195,7 @@ fn a26_a_link_of_a_command_leads_no_tool_out() {
             ("run_command", json!({"command": "echo x > f", "cwd": "o"})),
         ] {
             let outcome = call(&runtime, tool, arguments);
-            assert_eq!(outcome.kind == Kind::Succeeded, false, "{tool}");
+            assert!(!outcome.success, "{tool}");
             assert!(outcome.error.as_ref().unwrap().ends_with("is outside the workspace."), "{outcome:?}");
             assert!(!outcome.output.contains("secret"));
         }
