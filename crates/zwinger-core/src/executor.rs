@@ -5,6 +5,7 @@ mod files;
 mod link;
 pub mod serve;
 mod slots;
+mod terms;
 pub mod wire;
 
 use std::fs::File;
@@ -25,6 +26,7 @@ use crate::output::{LiveText, Raw};
 pub use cancel::Cancel;
 use link::{Heard, Link, Waiter};
 use slots::Slots;
+pub use terms::Terms;
 use wire::{Present, Refusal, Request, Response};
 
 /// Bytes of a file that one read returns at most.
@@ -45,6 +47,7 @@ pub struct Executor {
     enforcement: Enforcement,
     backend: Backend,
     confinement: Confinement,
+    terms: Terms,
     link: Mutex<Option<Link>>,
     slots: Slots,
     next: AtomicU64,
@@ -81,6 +84,7 @@ impl Executor {
         let session = Session::open(&program, backend, &confinement, around, held)?;
         let executor = Self {
             enforcement: session.enforcement().clone(),
+            terms: Terms::of(&confinement, &session.plan().secrets),
             session: Mutex::new(session),
             backend,
             confinement,
@@ -107,6 +111,11 @@ impl Executor {
     /// The terms of the session.
     pub fn confinement(&self) -> &Confinement {
         &self.confinement
+    }
+
+    /// The walls in words.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
     }
 
     /// Starts an executor in the place of the one that is there, if any.

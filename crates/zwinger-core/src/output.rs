@@ -10,6 +10,7 @@ use crate::action::{Action, Edited};
 use crate::edit;
 use crate::error::{Broken, Denied, Failed, Invalid};
 use crate::executor::wire::{ListedEntry, Response};
+use crate::executor::{Executor, Terms};
 use crate::question;
 
 /// What came back from inside the walls. Hostile until `make_safe`.
@@ -84,6 +85,9 @@ pub struct CommandOutcome {
     pub backend: Backend,
     /// What they held.
     pub enforcement: Enforcement,
+    /// The walls in words, for a model whose command failed by itself.
+    #[serde(skip)]
+    pub walls: Option<String>,
 }
 
 fn is_zero(number: &usize) -> bool {
@@ -141,6 +145,7 @@ impl Outcome {
                 truncated: (dropped > 0).then_some(Truncated { kept: finished.output.kept() as u64, dropped }),
                 backend: walls.backend,
                 enforcement: walls.enforcement.clone(),
+                walls: None,
             }),
         }
     }
@@ -165,6 +170,10 @@ impl Outcome {
             if command.leftovers > 0 {
                 let _ = write!(text, "\n[{} processes that were left running were stopped]", command.leftovers);
             }
+        }
+        if let Some(walls) = self.command.as_ref().and_then(|command| command.walls.as_ref()) {
+            text.push('\n');
+            text.push_str(walls);
         }
         if let Some(error) = &self.error {
             if !text.is_empty() {
@@ -205,6 +214,14 @@ pub struct Walls<'a> {
     pub backend: Backend,
     /// What they held.
     pub enforcement: &'a Enforcement,
+    /// The same in words for a model, where one reads the outcome.
+    pub terms: Option<&'a Terms>,
+}
+
+impl<'a> Walls<'a> {
+    pub(crate) fn of(executor: &'a Executor) -> Self {
+        Self { backend: executor.backend(), enforcement: executor.enforcement(), terms: Some(executor.terms()) }
+    }
 }
 
 impl Raw {
@@ -227,9 +244,14 @@ impl Raw {
                 Outcome::text(format!("Wrote {path} ({} bytes).", content.len()))
             }
             (Action::Edit { path, edited, .. }, Response::Written) => Outcome::text(changed(path, edited)),
-            (Action::Run { timeout, .. }, Response::Finished(finished)) => {
+            (Action::Run { timeout, read_only, .. }, Response::Finished(finished)) => {
                 let limit = format!("{} s (limit security.resources.max_cpu_time_seconds)", timeout.as_secs());
-                Outcome::of_command(*finished, &limit, walls)
+                let mut outcome = Outcome::of_command(*finished, &limit, walls);
+                let is_its_own = !outcome.success && outcome.error.is_none() && walls.backend != Backend::None;
+                if let (true, Some(command), Some(terms)) = (is_its_own, &mut outcome.command, walls.terms) {
+                    command.walls = Some(terms.line(*read_only));
+                }
+                outcome
             }
             _ => Outcome::error(Kind::Broken, "the executor answered something else than it was asked"),
         }

@@ -119,7 +119,7 @@ impl Runtime {
             Err(Settlement::Broken(broken)) => return broken.into(),
         };
         let (raw, action, ticket) = self.executor.run(authorized, during);
-        let walls = Walls { backend: self.executor.backend(), enforcement: self.executor.enforcement() };
+        let walls = Walls::of(&self.executor);
         let outcome = raw.make_safe(&action, walls);
         match ticket.finish(&outcome) {
             Ok(()) => outcome,

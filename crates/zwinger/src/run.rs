@@ -58,7 +58,7 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
         say_what_is_left_open(&enforcement);
     }
     let status = tell(arguments, &finished, &limit);
-    let outcome = Outcome::of_command(finished, &limit, Walls { backend, enforcement: &enforcement });
+    let outcome = Outcome::of_command(finished, &limit, Walls { backend, enforcement: &enforcement, terms: None });
     let told = Told { outcome: &outcome, quarantined: custody::fields(&settled) };
     if arguments.json {
         answer_json(&told)?;

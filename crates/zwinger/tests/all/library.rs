@@ -223,6 +223,19 @@ fn what_is_shown_is_what_runs() {
 }
 
 #[test]
+fn a_model_whose_command_failed_is_told_of_the_walls() {
+    for backend in [Backend::Landlock, Backend::None] {
+        let scratch = Scratch::new();
+        write(scratch.work.join(".env"), "x");
+        let runtime = open(&scratch, backend, always(Decision::Once));
+        let failed = command(&runtime, "exit 3").for_model();
+        let line = "walls: writable here: ., $TMPDIR · network off · hidden: .env, most of ~ · this is policy, do not retry elsewhere";
+        assert_eq!(failed.lines().nth(1), (backend == Backend::Landlock).then_some(line), "{failed}");
+        assert_eq!(command(&runtime, "true").for_model().lines().count(), 1);
+    }
+}
+
+#[test]
 fn a_session_outlives_the_thread_that_opened_it() {
     let scratch = Scratch::new();
     for backend in [Backend::Landlock, Backend::None] {
