@@ -47,8 +47,8 @@ fn main() -> ExitCode {
     let runtime = open(&base);
     let mut kinds: Vec<(&str, Vec<Duration>)> = Vec::new();
     for round in 0..runs + WARM {
-        let content = format!("{round:08}\n").repeat(455);
-        let edit = json!({"path": "written", "old_text": format!("{round:08}\n{round:08}\n"), "new_text": "x\n", "replace_all": true});
+        let content: String = (0..292).map(|line| format!("{round:08} {line:04}\n")).collect();
+        let edit = json!({"path": "written", "old_text": format!("{round:08} 0100\n"), "new_text": "edited\n"});
         let times = [
             ("sh -c true, bare", bare()),
             ("run_command true", call(&runtime, "run_command", json!({"command": "true"}))),

@@ -153,3 +153,34 @@ pub(super) fn remove_left(parent: BorrowedFd<'_>, name: &OsStr) {
         let _ = rustix::fs::unlinkat(parent, name, AtFlags::empty());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn with_a_name_or_without_it_ends_in_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let parent = std::fs::File::open(dir.path()).unwrap();
+        let names = || std::fs::read_dir(dir.path()).unwrap().count();
+        for create in [Draft::create, Draft::create_named] {
+            let place = |content: &[u8], replace| {
+                let draft = create(parent.as_fd()).unwrap();
+                draft.fill(content, None).unwrap();
+                draft.place(Path::new("f"), replace)
+            };
+            place(b"new", false).unwrap();
+            assert!(matches!(place(b"never", false), Err(PathError::Changed)));
+            place(b"newer", true).unwrap();
+            assert_eq!((std::fs::read(dir.path().join("f")).unwrap().as_slice(), names()), (b"newer".as_slice(), 1));
+            // Somebody who sweeps leaves one that is held, and its end takes it away.
+            let draft = create(parent.as_fd()).unwrap();
+            let own = draft.name.clone();
+            own.iter().for_each(|name| remove_left(parent.as_fd(), name.as_os_str()));
+            assert_eq!(names(), 1 + own.iter().count());
+            drop(draft);
+            std::fs::remove_file(dir.path().join("f")).unwrap();
+            assert_eq!(names(), 0);
+        }
+    }
+}
