@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::edit::Edit;
 use crate::error::Invalid;
 use crate::executor::wire::Present;
 
@@ -48,13 +49,18 @@ impl WorkspacePath {
 }
 
 impl WorkspacePath {
+    /// The workspace itself.
+    pub(crate) fn is_workspace(&self) -> bool {
+        self.0 == Path::new(".")
+    }
+
     /// A path that the executor resolved: relative, and without `..`.
     ///
     /// # Errors
     /// When it is something else.
     pub(crate) fn resolved(path: &Path) -> Result<Self, Invalid> {
         let normal = path.components().all(|component| matches!(component, std::path::Component::Normal(_)));
-        if normal && !path.as_os_str().is_empty() {
+        if path == Path::new(".") || normal && !path.as_os_str().is_empty() {
             Ok(Self(path.to_owned()))
         } else {
             Err(outside(&path.to_string_lossy()))
@@ -101,6 +107,8 @@ pub enum Action {
     List {
         /// Which directory.
         path: WorkspacePath,
+        /// Levels of directories, from 1.
+        depth: u32,
     },
     /// Write a whole file.
     Write {
@@ -111,15 +119,39 @@ pub enum Action {
         /// What is there now; the write is refused when it is not there any more.
         before: Option<Present>,
     },
+    /// Replace a part of a file.
+    Edit {
+        /// Which file.
+        path: WorkspacePath,
+        /// What by what.
+        edit: Edit,
+        /// What comes of it; known when the file was looked at.
+        edited: Edited,
+    },
     /// Run a command with `/bin/sh -c`.
     Run {
         /// The command line.
         command: String,
         /// Wall time.
         timeout: Duration,
+        /// Where it starts.
+        directory: WorkspacePath,
+        /// Whether one more wall keeps it from writing and from the network.
+        read_only: bool,
     },
     /// Tell the time.
     Time,
+}
+
+/// A file with an edit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Edited {
+    /// Its new content.
+    pub content: String,
+    /// Places that change.
+    pub places: usize,
+    /// What is there now; the edit is refused when it is not there any more.
+    pub before: Option<Present>,
 }
 
 /// What an action does to the world; the policy judges nothing else.
@@ -130,7 +162,12 @@ pub enum Effect {
     /// Makes or replaces a file.
     Write(WorkspacePath),
     /// Runs a command line.
-    Execute(String),
+    Execute {
+        /// The command line.
+        command: String,
+        /// Whether one more wall keeps it from writing and from the network.
+        read_only: bool,
+    },
     /// Looks at the clock.
     Clock,
 }
@@ -139,9 +176,12 @@ impl Action {
     /// Everything that the action does. Never empty: the policy denies what has no effect it knows.
     pub fn effects(&self) -> Vec<Effect> {
         match self {
-            Self::Read { path, .. } | Self::List { path } => vec![Effect::Read(path.clone())],
+            Self::Read { path, .. } | Self::List { path, .. } => vec![Effect::Read(path.clone())],
             Self::Write { path, .. } => vec![Effect::Write(path.clone())],
-            Self::Run { command, .. } => vec![Effect::Execute(command.clone())],
+            Self::Edit { path, .. } => vec![Effect::Read(path.clone()), Effect::Write(path.clone())],
+            Self::Run { command, read_only, .. } => {
+                vec![Effect::Execute { command: command.clone(), read_only: *read_only }]
+            }
             Self::Time => vec![Effect::Clock],
         }
     }
@@ -152,6 +192,7 @@ impl Action {
             Self::Read { .. } => "read_file",
             Self::List { .. } => "list_directory",
             Self::Write { .. } => "write_file",
+            Self::Edit { .. } => "edit_file",
             Self::Run { .. } => "run_command",
             Self::Time => "get_time",
         }

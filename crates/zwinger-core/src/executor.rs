@@ -1,28 +1,33 @@
 //! The executor: both ends of the pipe between the process that decides and the one inside the walls. This is the host's end.
 
+mod cancel;
 mod files;
+mod link;
 pub mod serve;
+mod slots;
+mod terms;
 pub mod wire;
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use zwinger_sandbox::{
-    Backend, Confinement, Enforcement, ExecutorLink, HostPath, Limits, Session, SessionError, Surroundings,
-};
+use zwinger_sandbox::{Backend, Confinement, Enforcement, HostPath, Limits, Session, SessionError, Surroundings};
 
-use crate::action::Action;
+use crate::action::{Action, WorkspacePath};
 use crate::audit::Ticket;
 use crate::error::Failed;
 use crate::gate::Authorized;
-use crate::output::Raw;
-use wire::{Envelope, Present, Refusal, Request, Response};
+use crate::output::{LiveText, Raw};
+pub use cancel::Cancel;
+use link::{Heard, Link, Waiter};
+use slots::Slots;
+pub use terms::Terms;
+use wire::{Present, Refusal, Request, Response};
 
 /// Bytes of a file that one read returns at most.
 const READ_BYTES: u64 = 256 * 1024;
@@ -32,6 +37,9 @@ const READ_BYTES: u64 = 256 * 1024;
 const PATIENCE: Duration = Duration::from_secs(10);
 const FILE_PATIENCE: Duration = Duration::from_secs(60);
 
+/// Characters of a call that others are told of when it is lost.
+const MAX_LABEL: usize = 60;
+
 /// A session's walls with an executor inside. When it dies, the next request starts another in the same walls.
 #[derive(Debug)]
 pub struct Executor {
@@ -39,20 +47,21 @@ pub struct Executor {
     enforcement: Enforcement,
     backend: Backend,
     confinement: Confinement,
+    terms: Terms,
     link: Mutex<Option<Link>>,
+    slots: Slots,
     next: AtomicU64,
 }
 
-/// A running executor.
-#[derive(Debug)]
-struct Link {
-    requests: Arc<Mutex<File>>,
-    waiting: Waiting,
-    _ends: ExecutorLink,
+/// What the caller of a call may do and see while it runs.
+#[derive(Clone, Copy, Default)]
+pub struct During<'a> {
+    /// Stops it.
+    pub cancel: Option<&'a Cancel>,
+    /// Is shown a command's output as it arrives, as far as a person could follow; called by the thread that makes the call. The
+    /// outcome has all that is kept.
+    pub live: Option<&'a (dyn Fn(&str) + Sync)>,
 }
-
-/// Who waits for which answer; closed (`None`) when the executor is gone.
-type Waiting = Arc<Mutex<Option<HashMap<u64, Sender<Response>>>>>;
 
 impl Executor {
     /// Raises the walls and starts an executor. `program` is a binary that calls [`crate::child_main`] first.
@@ -66,17 +75,26 @@ impl Executor {
         around: &Surroundings,
         held: Option<BorrowedFd<'_>>,
     ) -> Result<Self, SessionError> {
+        if crate::is_child() {
+            // Else it would start itself for ever.
+            let text =
+                "this process was started as a keeper or executor; call zwinger_core::child_main() first in main";
+            return Err(SessionError::Walls(text.into()));
+        }
         let session = Session::open(&program, backend, &confinement, around, held)?;
         let executor = Self {
             enforcement: session.enforcement().clone(),
+            terms: Terms::of(&confinement, &session.plan().secrets),
             session: Mutex::new(session),
             backend,
             confinement,
             link: Mutex::new(None),
+            slots: Slots::default(),
             next: AtomicU64::new(1),
         };
-        let link = executor.start()?;
-        *lock(&executor.link) = Some(link);
+        let below = |path: &HostPath| Some(path.strip_prefix(executor.confinement.workspace()).ok()?.into());
+        let unfinished = around.scan.unfinished.iter().filter_map(below).map(or_itself).collect();
+        executor.start(&mut lock(&executor.link), unfinished)?;
         Ok(executor)
     }
 
@@ -95,113 +113,171 @@ impl Executor {
         &self.confinement
     }
 
-    fn start(&self) -> Result<Link, SessionError> {
-        let mut session = lock(&self.session);
-        let mut ends = session.start_executor()?;
-        let (mut requests, mut responses) = ends.take_streams()?;
-        let settle = Request::Settle { version: wire::VERSION, plan: Box::new(session.plan().clone()) };
-        wire::write(&mut requests, &Envelope { id: 0, message: settle })?;
-        match wire::read::<Response>(&mut responses)? {
-            Some(Envelope { id: 0, message: Response::Settled }) => {}
-            _ => {
-                return Err(SessionError::Walls("the executor could not put its own walls on".into()));
-            }
-        }
-        let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
-        let link = Link { requests: Arc::new(Mutex::new(requests)), waiting: waiting.clone(), _ends: ends };
-        std::thread::Builder::new().name("answers".into()).spawn(move || {
-            while let Ok(Some(Envelope { id, message })) = wire::read::<Response>(&mut responses) {
-                if let Some(waiter) = lock(&waiting).as_mut().and_then(|waiting| waiting.remove(&id)) {
-                    let _ = waiter.send(message);
-                }
-            }
-            // Dropping the senders tells everyone who still waits.
-            *lock(&waiting) = None;
-        })?;
-        Ok(link)
+    /// The walls in words.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
     }
 
-    /// Sends one request and waits for its answer. A dead executor fails the request that met it; the next finds a new one.
-    fn request(&self, request: Request) -> Result<Response, Failed> {
-        let gone = || Failed("the executor ended while it worked; it was started again, so try once more".into());
-        let patience = match &request {
-            Request::Run { limits, .. } => limits.time.unwrap_or(Duration::MAX).saturating_add(limits.grace + PATIENCE),
-            _ => FILE_PATIENCE,
+    /// Starts an executor in the place of the one that is there, if any.
+    fn start(&self, link: &mut Option<Link>, mut unfinished: Vec<HostPath>) -> Result<(), SessionError> {
+        let mut session = lock(&self.session);
+        // This ends the one before, and with it everything that it started.
+        let ends = session.start_executor()?;
+        unfinished.extend(link.take().map(Link::finish).unwrap_or_default());
+        *link = Some(Link::greet(ends, session.plan(), unfinished)?);
+        Ok(())
+    }
+
+    /// Sends one request and waits for its answer. A dead executor fails the requests that met its end; the next finds a new one.
+    fn request(&self, request: Request, what: String, during: During<'_>) -> Result<Response, Failed> {
+        let (patience, grace) = match &request {
+            Request::Run { limits, .. } => (limits.time.map(|time| time + limits.grace + PATIENCE), limits.grace),
+            _ => (Some(FILE_PATIENCE), Duration::ZERO),
+        };
+        let directory = match &request {
+            Request::Write { path, .. } => path.parent().map(|parent| or_itself(parent.into())),
+            _ => None,
         };
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (send, answer) = mpsc::channel();
-        let requests = {
-            let mut link = lock(&self.link);
-            if link.as_ref().is_none_or(|link| lock(&link.waiting).is_none()) {
-                *link = None;
-                *link = Some(self.start().map_err(|error| Failed(format!("no executor: {error}")))?);
-            }
-            let running = link.as_ref().ok_or_else(gone)?;
-            lock(&running.waiting).as_mut().ok_or_else(gone)?.insert(id, send);
-            running.requests.clone()
-        };
-        wire::write(&mut *lock(&requests), &Envelope { id, message: request }).map_err(|_| gone())?;
-        let answered = match answer.recv_timeout(patience) {
-            Ok(answered) => answered,
-            Err(RecvTimeoutError::Disconnected) => return Err(gone()),
-            Err(RecvTimeoutError::Timeout) => {
-                // Starting another ends this one with everything that it started.
-                let mut link = lock(&self.link);
-                *link = None;
-                *link = self.start().ok();
-                return Err(Failed("the executor did not answer in time; it was started again".into()));
-            }
-        };
-        match answered {
-            Response::Refused(refusal) => Err(Failed(explain(&refusal))),
-            Response::EndedWith(finished) => {
-                // The next request must not go to this executor, which may not have ended yet. Another may be there already.
-                let mut link = lock(&self.link);
-                if link.as_ref().is_some_and(|link| Arc::ptr_eq(&link.requests, &requests)) {
-                    *link = None;
-                }
-                Ok(Response::Finished(finished))
-            }
-            response => Ok(response),
+        let (tell, heard) = mpsc::channel();
+        let _told = during.cancel.map(|cancel| cancel.tell(id, tell.clone()));
+        let requests = self.expect(id, Waiter { tell, what, directory })?;
+        match link::send(&requests, id, request) {
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => return Err(Failed(error.to_string())),
+            // A broken pipe is the executor's end, of which we hear as everyone does.
+            Err(_) | Ok(()) => {}
         }
+        let mut deadline = patience.and_then(|patience| Instant::now().checked_add(patience));
+        let mut text = LiveText::default();
+        loop {
+            match next(&heard, deadline) {
+                Ok(Heard::Answer(Response::Live { bytes, skipped })) => {
+                    let shown = text.take(&bytes, skipped);
+                    during.live.iter().for_each(|live| live(&shown));
+                }
+                Ok(Heard::Answer(Response::Refused(refusal))) => return Err(Failed(explain(&refusal))),
+                Ok(Heard::Answer(Response::EndedWith(finished))) => {
+                    // The next request must not go to this executor, which may not have ended yet. Another may be there already.
+                    lock(&self.link).iter_mut().filter(|link| link.has(&requests)).for_each(Link::ends);
+                    return Ok(Response::Finished(finished));
+                }
+                Ok(Heard::Answer(answer)) => return Ok(answer),
+                Ok(Heard::Cancelled) => {
+                    let _ = link::send(&requests, id, Request::Cancel { id });
+                    deadline = Instant::now().checked_add(grace + PATIENCE);
+                }
+                Ok(Heard::Lost(others)) => return Err(lost(&others)),
+                Err(RecvTimeoutError::Disconnected) => return Err(lost(&[])),
+                Err(RecvTimeoutError::Timeout) => {
+                    let mut link = lock(&self.link);
+                    if link.as_ref().is_some_and(|link| link.has(&requests)) {
+                        let _ = self.start(&mut link, Vec::new());
+                    }
+                    return Err(Failed("the executor did not answer in time; it was started again".into()));
+                }
+            }
+        }
+    }
+
+    /// Lets someone wait for the answer of a running executor, and gives the stream for the request.
+    fn expect(&self, id: u64, waiter: Waiter) -> Result<Arc<Mutex<File>>, Failed> {
+        let mut link = lock(&self.link);
+        if !link.as_ref().is_some_and(Link::serves) {
+            self.start(&mut link, Vec::new()).map_err(|error| Failed(format!("no executor: {error}")))?;
+        }
+        link.as_ref().and_then(|link| link.expect(id, waiter)).ok_or_else(|| lost(&[]))
     }
 
     /// Where a write would really go, and what it would replace. Reads only, beneath the workspace, so that a person can be shown the difference.
-    pub(crate) fn inspect(&self, path: &std::path::Path) -> Result<(HostPath, Option<Present>), Failed> {
-        match self.request(Request::Inspect { path: path.into() })? {
+    pub(crate) fn inspect(&self, path: &Path) -> Result<(HostPath, Option<Present>), Failed> {
+        let what = label("a look at", &path.to_string_lossy());
+        match self.request(Request::Inspect { path: path.into() }, what, During::default())? {
             Response::Inspected { path, present } => Ok((path, present)),
-            _ => Err(Failed("the executor answered something else than it was asked".into())),
+            _ => Err(other_than_asked()),
+        }
+    }
+
+    /// Where a directory really is.
+    pub(crate) fn directory(&self, path: &Path) -> Result<HostPath, Failed> {
+        let what = label("a look at", &path.to_string_lossy());
+        match self.request(Request::Directory { path: path.into() }, what, During::default())? {
+            Response::Directory(path) => Ok(path),
+            _ => Err(other_than_asked()),
         }
     }
 
     /// Does what was authorized, and spends the permission.
-    pub(crate) fn run(&self, authorized: Authorized) -> (Raw, Action, Ticket) {
+    pub(crate) fn run(&self, authorized: Authorized, during: During<'_>) -> (Raw, Action, Ticket) {
         let (action, ticket) = authorized.spend();
-        (self.perform(&action), action, ticket)
+        (self.perform(&action, during), action, ticket)
     }
 
-    fn perform(&self, action: &Action) -> Raw {
-        let path = |path: &crate::action::WorkspacePath| path.as_ref().into();
-        let request = match action {
-            Action::Read { path: file, offset, limit } => {
-                Request::Read { path: path(file), offset: *offset, lines: *limit, bytes: READ_BYTES }
+    fn perform(&self, action: &Action, during: During<'_>) -> Raw {
+        let path = |path: &WorkspacePath| path.as_ref().into();
+        let cancelled = || Raw::new(Err(Failed("cancelled before it began.".into())));
+        let (request, about_it) = match action {
+            Action::Read { path: file, offset, limit, .. } => {
+                let request = Request::Read { path: path(file), offset: *offset, lines: *limit, bytes: READ_BYTES };
+                (request, file.to_string())
             }
-            Action::List { path: directory } => Request::List { path: path(directory) },
-            Action::Write { path: file, content, before } => Request::Write {
-                path: path(file),
-                content: content.as_bytes().to_vec(),
-                base: before.as_ref().map(|before| before.hash),
-            },
-            Action::Run { command, timeout } => self.command(command, *timeout),
+            Action::List { path: directory, depth } => {
+                (Request::List { path: path(directory), depth: *depth }, directory.to_string())
+            }
+            Action::Write { path: file, content, before } => {
+                let base = before.as_ref().map(|before| before.hash);
+                (Request::Write { path: path(file), content: content.as_bytes().to_vec(), base }, file.to_string())
+            }
+            Action::Edit { path: file, edited, .. } => {
+                let (content, base) = (edited.content.as_bytes().to_vec(), edited.before.as_ref().map(|old| old.hash));
+                (Request::Write { path: path(file), content, base }, file.to_string())
+            }
+            Action::Run { command, timeout, directory, read_only } => {
+                let limits = Limits { time: Some(*timeout), ..self.confinement.limits.clone() };
+                let argv = vec!["/bin/sh".into(), "-c".into(), command.into()];
+                let (directory, live) = (path(directory), during.live.is_some());
+                (Request::Run { argv, limits, directory, read_only: *read_only, live }, command.clone())
+            }
             Action::Time => return Raw::new(Ok(Response::Settled)),
         };
-        Raw::new(self.request(request).map_err(|failed| about(action, failed)))
+        let slot = matches!(request, Request::Run { .. }).then(|| self.slots.take(during.cancel));
+        if matches!(slot, Some(None)) || during.cancel.is_some_and(Cancel::is_cancelled) {
+            return cancelled();
+        }
+        let what = label(action.tool(), &about_it);
+        Raw::new(self.request(request, what, during).map_err(|failed| about(action, failed)))
     }
+}
 
-    fn command(&self, command: &str, timeout: Duration) -> Request {
-        let limits = Limits { time: Some(timeout), ..self.confinement.limits.clone() };
-        Request::Run { argv: vec!["/bin/sh".into(), "-c".into(), command.into()], limits }
+fn next(heard: &Receiver<Heard>, deadline: Option<Instant>) -> Result<Heard, RecvTimeoutError> {
+    match deadline {
+        Some(deadline) => heard.recv_timeout(deadline.saturating_duration_since(Instant::now())),
+        None => heard.recv().map_err(RecvTimeoutError::from),
     }
+}
+
+/// The workspace itself has the path `.`.
+fn or_itself(path: HostPath) -> HostPath {
+    if path.as_os_str().is_empty() { ".".into() } else { path }
+}
+
+fn label(tool: &str, about_it: &str) -> String {
+    let mut label = crate::escape::line(&format!("{tool} {}", about_it.chars().take(MAX_LABEL).collect::<String>()));
+    if about_it.chars().count() > MAX_LABEL {
+        label.push('…');
+    }
+    label
+}
+
+fn lost(others: &[String]) -> Failed {
+    let mut text = "the executor ended while it worked; it was started again, so try once more".to_owned();
+    if !others.is_empty() {
+        text.push_str(&format!(". Lost with this call: {}", others.join(", ")));
+    }
+    Failed(text)
+}
+
+fn other_than_asked() -> Failed {
+    Failed("the executor answered something else than it was asked".into())
 }
 
 fn explain(refusal: &Refusal) -> String {
@@ -223,9 +299,10 @@ fn explain(refusal: &Refusal) -> String {
 /// Puts the path in front of what was said of it.
 fn about(action: &Action, Failed(text): Failed) -> Failed {
     match action {
-        Action::Read { path, .. } | Action::List { path } | Action::Write { path, .. } => {
-            Failed(format!("{path} {text}"))
-        }
+        Action::Read { path, .. }
+        | Action::List { path, .. }
+        | Action::Write { path, .. }
+        | Action::Edit { path, .. } => Failed(format!("{path} {text}")),
         Action::Run { .. } | Action::Time => Failed(text),
     }
 }

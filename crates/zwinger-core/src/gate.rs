@@ -91,16 +91,19 @@ pub struct Grants {
 pub enum Grant {
     /// To write this file.
     File(crate::action::WorkspacePath),
-    /// To run this command line.
-    Command(String),
+    /// To run this command line, in this directory, able to write or not.
+    Command(String, crate::action::WorkspacePath, bool),
 }
 
 impl Grant {
     /// What a session's yes to this action would cover; `None`: it cannot be given for a session.
     fn of(action: &Action) -> Option<Self> {
         match action {
-            Action::Write { path, .. } => Some(Self::File(path.clone())),
-            Action::Run { command, .. } => Some(Self::Command(command.clone())),
+            Action::Write { path, .. } | Action::Edit { path, .. } => Some(Self::File(path.clone())),
+            // In another directory the same words are another command.
+            Action::Run { command, directory, read_only, .. } => {
+                Some(Self::Command(command.clone(), directory.clone(), *read_only))
+            }
             Action::Read { .. } | Action::List { .. } | Action::Time => None,
         }
     }
@@ -196,7 +199,7 @@ pub fn settle(
 
 fn declined(action: &Action) -> Denied {
     Denied(match action {
-        Action::Write { path, .. } => format!("write to {path} declined by the user."),
+        Action::Write { path, .. } | Action::Edit { path, .. } => format!("write to {path} declined by the user."),
         Action::Run { .. } => "command declined by the user.".into(),
         Action::Read { .. } | Action::List { .. } | Action::Time => "declined by the user.".into(),
     })

@@ -10,6 +10,7 @@ pub mod action;
 pub mod audit;
 pub mod call;
 pub mod custody;
+pub mod edit;
 pub mod error;
 pub mod escape;
 pub mod executor;
@@ -25,10 +26,17 @@ pub mod tools;
 pub use action::{Action, Effect};
 pub use call::Call;
 pub use error::{Broken, Denied, Failed, Invalid};
+pub use executor::{Cancel, During};
 pub use gate::{Approver, Authorized, Decision, Question};
 pub use output::Outcome;
 pub use runtime::{OpenError, Options, Runtime};
 pub use zwinger_sandbox as sandbox;
+
+/// Whether this process was started as a keeper or an executor.
+pub(crate) fn is_child() -> bool {
+    let name = std::env::args_os().next();
+    name.is_some_and(|name| name == zwinger_sandbox::KEEPER || name == zwinger_sandbox::EXECUTOR)
+}
 
 /// Becomes the keeper or the executor when this process was started as one, and does not return then. To be called as the
 /// first statement of `main`, before any thread or descriptor exists.

@@ -6,9 +6,12 @@ use serde::Serialize;
 use zwinger_sandbox::supervisor::Finished;
 use zwinger_sandbox::{Backend, Captured, Enforcement};
 
-use crate::action::Action;
+use crate::action::{Action, Edited};
+use crate::edit;
 use crate::error::{Broken, Denied, Failed, Invalid};
 use crate::executor::wire::{ListedEntry, Response};
+use crate::executor::{Executor, Terms};
+use crate::question;
 
 /// What came back from inside the walls. Hostile until `make_safe`.
 #[derive(Debug)]
@@ -82,6 +85,9 @@ pub struct CommandOutcome {
     pub backend: Backend,
     /// What they held.
     pub enforcement: Enforcement,
+    /// The walls in words, for a model whose command failed by itself.
+    #[serde(skip)]
+    pub walls: Option<String>,
 }
 
 fn is_zero(number: &usize) -> bool {
@@ -139,6 +145,7 @@ impl Outcome {
                 truncated: (dropped > 0).then_some(Truncated { kept: finished.output.kept() as u64, dropped }),
                 backend: walls.backend,
                 enforcement: walls.enforcement.clone(),
+                walls: None,
             }),
         }
     }
@@ -163,6 +170,10 @@ impl Outcome {
             if command.leftovers > 0 {
                 let _ = write!(text, "\n[{} processes that were left running were stopped]", command.leftovers);
             }
+        }
+        if let Some(walls) = self.command.as_ref().and_then(|command| command.walls.as_ref()) {
+            text.push('\n');
+            text.push_str(walls);
         }
         if let Some(error) = &self.error {
             if !text.is_empty() {
@@ -203,6 +214,14 @@ pub struct Walls<'a> {
     pub backend: Backend,
     /// What they held.
     pub enforcement: &'a Enforcement,
+    /// The same in words for a model, where one reads the outcome.
+    pub terms: Option<&'a Terms>,
+}
+
+impl<'a> Walls<'a> {
+    pub(crate) fn of(executor: &'a Executor) -> Self {
+        Self { backend: executor.backend(), enforcement: executor.enforcement(), terms: Some(executor.terms()) }
+    }
 }
 
 impl Raw {
@@ -220,13 +239,19 @@ impl Raw {
                 }
                 read(path, *offset, content, lines, more)
             }
-            (Action::List { .. }, Response::Listed(entries)) => Outcome::text(listing(&entries)),
+            (Action::List { .. }, Response::Listed { entries, more }) => Outcome::text(listing(&entries, more)),
             (Action::Write { path, content, .. }, Response::Written) => {
                 Outcome::text(format!("Wrote {path} ({} bytes).", content.len()))
             }
-            (Action::Run { timeout, .. }, Response::Finished(finished)) => {
+            (Action::Edit { path, edited, .. }, Response::Written) => Outcome::text(changed(path, edited)),
+            (Action::Run { timeout, read_only, .. }, Response::Finished(finished)) => {
                 let limit = format!("{} s (limit security.resources.max_cpu_time_seconds)", timeout.as_secs());
-                Outcome::of_command(*finished, &limit, walls)
+                let mut outcome = Outcome::of_command(*finished, &limit, walls);
+                let is_its_own = !outcome.success && outcome.error.is_none() && walls.backend != Backend::None;
+                if let (true, Some(command), Some(terms)) = (is_its_own, &mut outcome.command, walls.terms) {
+                    command.walls = Some(terms.line(*read_only));
+                }
+                outcome
             }
             _ => Outcome::error(Kind::Broken, "the executor answered something else than it was asked"),
         }
@@ -260,13 +285,62 @@ fn read(path: &crate::action::WorkspacePath, offset: u64, content: Vec<u8>, line
     ))
 }
 
-fn listing(entries: &[ListedEntry]) -> String {
+fn changed(path: &crate::action::WorkspacePath, edited: &Edited) -> String {
+    let before = edited.before.as_ref().and_then(|before| before.content.as_deref()).unwrap_or_default();
+    let (more, less) = edit::lines(&String::from_utf8_lossy(before), &edited.content);
+    format!("Edited {path} ({}, +{more} −{less} lines).", question::places(edited.places))
+}
+
+fn listing(entries: &[ListedEntry], more: bool) -> String {
     if entries.is_empty() {
         return "(empty directory)".into();
     }
     let lines = entries.iter().map(|entry| {
-        let name = crate::escape::line(&entry.name.to_string_lossy());
-        if entry.directory { format!("{name}/") } else { name }
+        let path = crate::escape::line(&entry.path.to_string_lossy());
+        if entry.directory { format!("{path}/") } else { path }
     });
-    lines.collect::<Vec<_>>().join("\n")
+    let cut = format!("[the first {} entries; there are more: list a directory of it]", entries.len());
+    lines.chain(more.then_some(cut)).collect::<Vec<_>>().join("\n")
+}
+
+/// Output of a command that still runs, on its way to a person. What of it is kept, and how it ended, is the outcome's to say.
+#[derive(Debug, Default)]
+pub(crate) struct LiveText {
+    /// The first bytes of a character whose others have not come yet.
+    rest: Vec<u8>,
+}
+
+impl LiveText {
+    /// The next piece as valid UTF-8; `skipped` bytes before it are said to be missing.
+    pub(crate) fn take(&mut self, bytes: &[u8], skipped: u64) -> String {
+        let mut text = String::new();
+        if skipped > 0 {
+            text = String::from_utf8_lossy(&std::mem::take(&mut self.rest)).into_owned();
+            // Writing to a String cannot fail.
+            let _ = write!(text, "\n[… {skipped} bytes not shown …]\n");
+        }
+        self.rest.extend_from_slice(bytes);
+        let complete = match std::str::from_utf8(&self.rest) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            // A byte that is no UTF-8 is replaced; what is incomplete at the end then is too.
+            _ => self.rest.len(),
+        };
+        let complete = self.rest.drain(..complete).collect::<Vec<_>>();
+        text.push_str(&String::from_utf8_lossy(&complete));
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn live_text_waits_for_the_rest_of_a_character() {
+        let mut live = LiveText::default();
+        let [first, last] = ["a€".as_bytes().split_at(2).0, "a€".as_bytes().split_at(2).1];
+        assert_eq!((live.take(first, 0), live.take(last, 0)), ("a".to_owned(), "€".to_owned()));
+        assert_eq!(live.take(first, 0), "a");
+        assert_eq!(live.take(b"b\xff", 7), "\u{fffd}\n[… 7 bytes not shown …]\nb\u{fffd}");
+    }
 }

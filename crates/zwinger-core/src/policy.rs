@@ -5,6 +5,7 @@ mod denylist;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use zwinger_sandbox::{Enforcement, Level};
 
 use crate::action::Effect;
 
@@ -63,9 +64,25 @@ impl Judgement {
     }
 }
 
+/// What the walls hold, as far as the table asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Walls {
+    /// Files and the network in full.
+    Full,
+    /// Less, or nothing.
+    Less,
+}
+
+impl From<&Enforcement> for Walls {
+    fn from(held: &Enforcement) -> Self {
+        let full = [&held.files, &held.network].iter().all(|held| held.level == Level::Full);
+        if full { Self::Full } else { Self::Less }
+    }
+}
+
 /// Judges every effect of an action; the strictest verdict holds, and no effect at all is a denial.
-pub fn judge(effects: &[Effect], mode: Mode) -> Verdict {
-    let verdicts = effects.iter().map(|effect| judge_one(effect, mode));
+pub fn judge(effects: &[Effect], mode: Mode, walls: Walls) -> Verdict {
+    let verdicts = effects.iter().map(|effect| judge_one(effect, mode, walls));
     verdicts.max_by_key(|verdict| verdict.judgement).unwrap_or(Verdict {
         judgement: Judgement::Deny,
         rule: "built-in: an action without effects",
@@ -74,7 +91,7 @@ pub fn judge(effects: &[Effect], mode: Mode) -> Verdict {
 }
 
 /// The built-in table.
-fn judge_one(effect: &Effect, mode: Mode) -> Verdict {
+fn judge_one(effect: &Effect, mode: Mode, walls: Walls) -> Verdict {
     let verdict = |judgement, rule| Verdict { judgement, rule, reason: String::new() };
     match (effect, mode) {
         (Effect::Read(_), _) => verdict(Judgement::Allow, "built-in: reads in the workspace"),
@@ -86,9 +103,12 @@ fn judge_one(effect: &Effect, mode: Mode) -> Verdict {
         },
         (Effect::Write(_), Mode::Sandbox) => verdict(Judgement::Ask, "built-in: writes"),
         (Effect::Write(_), Mode::FullAccess) => verdict(Judgement::Allow, "built-in: writes with full access"),
-        (Effect::Execute(command), _) => match (denylist::refuses(command), mode) {
+        (Effect::Execute { command, read_only }, _) => match (denylist::refuses(command), mode) {
             (Some(reason), _) => Verdict { judgement: Judgement::Deny, rule: "built-in: denylist", reason },
             (None, Mode::Plan) => verdict(Judgement::Allow, "built-in: commands that cannot write"),
+            (None, Mode::Sandbox) if *read_only && walls == Walls::Full => {
+                verdict(Judgement::Allow, "built-in: commands that cannot write")
+            }
             // With full access too, until destructive ones can be told from others.
             (None, Mode::Sandbox | Mode::FullAccess) => verdict(Judgement::Ask, "built-in: commands"),
         },
@@ -101,6 +121,10 @@ mod tests {
     use crate::action::WorkspacePath;
     use std::path::Path;
 
+    fn execute(command: &str, read_only: bool) -> Effect {
+        Effect::Execute { command: command.into(), read_only }
+    }
+
     #[test]
     fn the_table() {
         let path = WorkspacePath::parse("a", &[Path::new("/work")]).unwrap();
@@ -108,23 +132,33 @@ mod tests {
             Effect::Read(path.clone()),
             Effect::Clock,
             Effect::Write(path.clone()),
-            Effect::Execute("cargo test".into()),
-            Effect::Execute("sudo cargo test".into()),
+            execute("cargo test", false),
+            execute("cat a", true),
+            execute("sudo cargo test", false),
+            execute("sudo cat a", true),
         ];
-        let row = |effect: &Effect, mode: Mode| {
-            let verdict = judge(std::slice::from_ref(effect), mode);
-            format!("{mode}: {effect:?} → {} ({}) {}", verdict.judgement.name(), verdict.rule, verdict.reason)
+        let row = |effect: &Effect, mode: Mode, walls: Walls| {
+            let verdict = judge(std::slice::from_ref(effect), mode, walls);
+            let (judgement, rule, reason) = (verdict.judgement.name(), verdict.rule, verdict.reason);
+            format!("{mode}, {walls:?}: {effect:?} → {judgement} ({rule}) {reason}")
         };
-        let modes = [Mode::Plan, Mode::Sandbox, Mode::FullAccess];
-        let rows: Vec<_> = modes.iter().flat_map(|mode| effects.iter().map(move |effect| row(effect, *mode))).collect();
+        let terms = [
+            (Mode::Plan, Walls::Full),
+            (Mode::Plan, Walls::Less),
+            (Mode::Sandbox, Walls::Full),
+            (Mode::Sandbox, Walls::Less),
+            (Mode::FullAccess, Walls::Less),
+        ];
+        let of = |(mode, walls)| effects.iter().map(move |effect| row(effect, mode, walls));
+        let rows: Vec<_> = terms.into_iter().flat_map(of).collect();
         insta::assert_snapshot!(rows.join("\n"));
     }
 
     #[test]
     fn the_strictest_effect_decides_and_none_is_denied() {
         let path = WorkspacePath::parse("a", &[Path::new("/work")]).unwrap();
-        let both = [Effect::Read(path), Effect::Execute("sudo id".into())];
-        assert_eq!(judge(&both, Mode::Sandbox).judgement, Judgement::Deny);
-        assert_eq!(judge(&[], Mode::FullAccess).judgement, Judgement::Deny);
+        let both = [Effect::Read(path), execute("sudo id", false)];
+        assert_eq!(judge(&both, Mode::Sandbox, Walls::Full).judgement, Judgement::Deny);
+        assert_eq!(judge(&[], Mode::FullAccess, Walls::Full).judgement, Judgement::Deny);
     }
 }

@@ -20,13 +20,19 @@ pub(crate) fn about(action: &Action, executor: &Executor) -> Question {
             let old = before.as_ref().map(|before| before.content.as_deref());
             (format!("{verb} {path} ({} bytes)", content.len()), difference(old, content), "this file")
         }
-        Action::Run { command, timeout } => (
-            format!("run a command, {} bytes, at most {} s", command.len(), timeout.as_secs()),
-            escape::line(command),
-            "this command",
-        ),
+        Action::Edit { path, edited, .. } => {
+            let old = edited.before.as_ref().map(|before| before.content.as_deref());
+            (format!("edit {path} ({})", places(edited.places)), difference(old, &edited.content), "this file")
+        }
+        Action::Run { command, timeout, directory, read_only } => {
+            let place = if directory.is_workspace() { String::new() } else { format!(" in {directory}") };
+            let kind = if *read_only { " that can only read" } else { "" };
+            let summary =
+                format!("run a command{kind}{place}, {} bytes, at most {} s", command.len(), timeout.as_secs());
+            (summary, escape::line(command), "this command")
+        }
         Action::Read { path, .. } => (format!("read {path}"), String::new(), "nothing more"),
-        Action::List { path } => (format!("list {path}"), String::new(), "nothing more"),
+        Action::List { path, .. } => (format!("list {path}"), String::new(), "nothing more"),
         Action::Time => ("tell the time".into(), String::new(), "nothing more"),
     };
     Question {
@@ -36,6 +42,11 @@ pub(crate) fn about(action: &Action, executor: &Executor) -> Question {
         scope: scope.into(),
         walls: format!("{} · {}", executor.backend(), executor.enforcement()),
     }
+}
+
+/// `1 replacement`, `2 replacements`.
+pub(crate) fn places(number: usize) -> String {
+    format!("{number} replacement{}", if number == 1 { "" } else { "s" })
 }
 
 /// A unified diff. `old` is `None` for a new file, `Some(None)` for one that is too large to show.

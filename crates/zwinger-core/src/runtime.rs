@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 
 use zwinger_sandbox::{Backend, Confinement, Enforcement, SessionError, Settled};
 
-use crate::action::{Action, WorkspacePath};
+use crate::action::{Action, Edited, WorkspacePath};
 use crate::audit::{Audit, Subject};
 use crate::call::Call;
 use crate::custody::Custody;
+use crate::edit::Edit;
 use crate::error::{Broken, Invalid};
-use crate::executor::Executor;
+use crate::executor::wire::Present;
+use crate::executor::{During, Executor};
 use crate::gate::{self, Approver, Grants, Settlement};
 use crate::output::{Outcome, Walls};
 use crate::policy::{self, Mode};
@@ -140,14 +142,19 @@ impl Runtime {
         self.executor.enforcement()
     }
 
+    /// As [`Runtime::call_with`], for a caller who only waits.
+    pub fn call(&self, call: &Call) -> Outcome {
+        self.call_with(call, During::default())
+    }
+
     /// The main path. What a call wants is decoded, judged, settled, run inside the walls and made safe, with an audit line
     /// before and after. Everything that goes wrong is an outcome; nothing here panics or returns early without a record.
-    pub fn call(&self, call: &Call) -> Outcome {
+    pub fn call_with(&self, call: &Call, during: During<'_>) -> Outcome {
         let action = match self.prepare(call) {
             Ok(action) => action,
             Err(invalid) => return self.refuse(call, invalid),
         };
-        let verdict = policy::judge(&action.effects(), self.mode);
+        let verdict = policy::judge(&action.effects(), self.mode, self.executor.enforcement().into());
         let ask = |action: &Action| question::about(action, &self.executor);
         let settled = gate::settle(action, &verdict, ask, &*self.approver, &self.grants, &self.audit);
         let authorized = match settled {
@@ -155,8 +162,8 @@ impl Runtime {
             Err(Settlement::Denied(denied)) => return denied.into(),
             Err(Settlement::Broken(broken)) => return broken.into(),
         };
-        let (raw, action, ticket) = self.executor.run(self.custody.heed(authorized));
-        let walls = Walls { backend: self.executor.backend(), enforcement: self.executor.enforcement() };
+        let (raw, action, ticket) = self.executor.run(self.custody.heed(authorized), during);
+        let walls = Walls::of(&self.executor);
         let outcome = raw.make_safe(&action, walls);
         match ticket.finish(&outcome) {
             Ok(()) => outcome,
@@ -164,19 +171,37 @@ impl Runtime {
         }
     }
 
-    /// Decodes, and looks at what a write would replace: a path that leads outside is refused before anyone is asked.
+    /// Decodes, and looks at what a write would replace and where a command would start: a path that leads outside is refused
+    /// before anyone is asked. What is shown, recorded and granted is where it really is, whatever links lead there.
     fn prepare(&self, call: &Call) -> Result<Action, Invalid> {
         let mut action = call.decode(&self.executor.confinement().workspace_names())?;
-        if let (Action::Run { timeout, .. }, Some(most)) = (&mut action, self.executor.confinement().limits.time) {
-            *timeout = most.min(*timeout);
-        }
-        if let Action::Write { path, before, .. } = &mut action {
-            let inspected = self.executor.inspect(path.as_ref());
-            let (real, present) = inspected.map_err(|failed| Invalid::Path(format!("{path} {failed}")))?;
-            // What is shown, recorded and granted is the file that is written, whatever links lead to it.
-            (*path, *before) = (WorkspacePath::resolved(&real)?, present);
+        match &mut action {
+            Action::Write { path, before, .. } => (*path, *before) = self.inspect(path)?,
+            Action::Edit { path, edit, edited } => (*path, *edited) = self.edit(path, edit)?,
+            Action::Run { timeout, directory, .. } => {
+                *timeout = self.executor.confinement().limits.time.unwrap_or(*timeout).min(*timeout);
+                if !directory.is_workspace() {
+                    let real = self.executor.directory((*directory).as_ref());
+                    *directory = WorkspacePath::resolved(&real.map_err(|failed| refused(directory, &failed))?)?;
+                }
+            }
+            Action::Read { .. } | Action::List { .. } | Action::Time => {}
         }
         Ok(action)
+    }
+
+    fn inspect(&self, path: &WorkspacePath) -> Result<(WorkspacePath, Option<Present>), Invalid> {
+        let (real, present) = self.executor.inspect(path.as_ref()).map_err(|failed| refused(path, &failed))?;
+        Ok((WorkspacePath::resolved(&real)?, present))
+    }
+
+    fn edit(&self, path: &WorkspacePath, edit: &Edit) -> Result<(WorkspacePath, Edited), Invalid> {
+        let (real, before) = self.inspect(path)?;
+        let present = before.as_ref().ok_or_else(|| refused(path, &"does not exist."))?;
+        let content = present.content.as_deref().ok_or_else(|| refused(path, &"is too large to edit."))?;
+        let content = std::str::from_utf8(content).map_err(|_| refused(path, &"is not UTF-8 text."))?;
+        let (content, places) = edit.apply(content).map_err(|error| refused(path, &error))?;
+        Ok((real, Edited { content, places, before }))
     }
 
     fn refuse(&self, call: &Call, invalid: Invalid) -> Outcome {
@@ -200,4 +225,8 @@ fn hold(mode: Mode, backend: Backend, confinement: &mut Confinement) -> Result<(
         }
         (Mode::Sandbox, _) | (Mode::FullAccess, Backend::None) => Ok(()),
     }
+}
+
+fn refused(path: &WorkspacePath, why: &dyn std::fmt::Display) -> Invalid {
+    Invalid::Path(format!("{path} {why}"))
 }

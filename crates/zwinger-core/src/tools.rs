@@ -1,6 +1,7 @@
 //! The tools: one file each, with name, parameters, a worked example and the way from arguments to an action.
 
 mod arguments;
+mod edit_file;
 mod get_time;
 mod list_directory;
 mod read_file;
@@ -14,8 +15,8 @@ use crate::error::Invalid;
 pub use arguments::{Arguments, MAX_TEXT};
 
 /// All tools, in the fixed order of every listing.
-pub static ALL: [&Tool; 5] =
-    [&read_file::TOOL, &list_directory::TOOL, &write_file::TOOL, &run_command::TOOL, &get_time::TOOL];
+pub static ALL: [&Tool; 6] =
+    [&read_file::TOOL, &list_directory::TOOL, &write_file::TOOL, &edit_file::TOOL, &run_command::TOOL, &get_time::TOOL];
 
 /// A tool as models and people see it.
 #[derive(Debug)]
@@ -53,6 +54,8 @@ pub enum Kind {
     Text,
     /// A whole number.
     Number,
+    /// True or false.
+    Flag,
 }
 
 /// A worked example: small models follow one better than a description.
@@ -91,6 +94,7 @@ impl Tool {
                 let kind = match parameter.kind {
                     Kind::Text => "string",
                     Kind::Number => "integer",
+                    Kind::Flag => "boolean",
                 };
                 (parameter.name.to_owned(), json!({"type": kind, "description": parameter.description}))
             })
@@ -135,6 +139,11 @@ mod tests {
                 decode("run_command", json!({"command": "ls", "timeout_seconds": 1e12})),
                 decode("run_command", json!({"command": "a\u{0}b"})),
                 decode("run_command", json!({"command": ""})),
+                decode("run_command", json!({"command": "ls", "read_only": "yes"})),
+                decode("run_command", json!({"command": "ls", "cwd": "../out"})),
+                decode("edit_file", json!({"path": "a", "old_text": "", "new_text": "b"})),
+                decode("edit_file", json!({"path": "a", "old_text": "b", "new_text": "b"})),
+                decode("list_directory", json!({"depth": 0})),
                 decode("get_time", json!({"zone": "UTC"})),
             ]
             .join("\n")
@@ -147,6 +156,7 @@ mod tests {
             ("file_read", "read_file"),
             ("fs_write", "write_file"),
             ("shell", "run_command"),
+            ("file_edit", "edit_file"),
             ("list_dir", "list_directory"),
         ] {
             assert_eq!(find(alias).unwrap().name, name);

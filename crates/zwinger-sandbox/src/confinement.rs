@@ -226,6 +226,11 @@ impl Confinement {
         self.writable().chain(self.read.iter().map(|path| &**path))
     }
 
+    /// Whether all below a path was granted, for reading at least.
+    pub fn is_granted(&self, path: &Path) -> bool {
+        self.granted().any(|granted| path.starts_with(granted))
+    }
+
     /// What the network may be.
     pub fn network(&self) -> Network {
         self.network

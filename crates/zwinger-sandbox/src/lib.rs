@@ -55,7 +55,7 @@ pub use quarantine::{Quarantined, Settled};
 pub use root::{Entry, PathError, Root, read_up_to};
 pub use scan::Scan;
 pub use session::{ExecutorLink, Session, SessionError};
-pub use walls::{WallError, seal, seal_thread};
+pub use walls::{WallError, read_only, seal, seal_thread};
 
 /// `argv[0]` of the process that holds a session's walls.
 pub const KEEPER: &str = "zwinger:keeper";

@@ -15,7 +15,11 @@ pub(crate) struct Outputs {
     stderr: Capture,
     both: Capture,
     buffer: Vec<u8>,
+    live: Option<Live>,
 }
+
+/// Is told of every chunk as it arrives.
+pub type Live = Box<dyn FnMut(&[u8]) + Send>;
 
 #[derive(Clone, Copy)]
 enum Stream {
@@ -27,7 +31,14 @@ impl Outputs {
     /// For a command whose streams go elsewhere.
     pub(crate) fn none() -> Self {
         let capture = || Capture::new(0);
-        Self { pipes: Vec::new(), stdout: capture(), stderr: capture(), both: capture(), buffer: Vec::new() }
+        Self {
+            pipes: Vec::new(),
+            stdout: capture(),
+            stderr: capture(),
+            both: capture(),
+            buffer: Vec::new(),
+            live: None,
+        }
     }
 
     /// Two pipes; keeps `limit` bytes of each stream. Also gives the writing ends for the command.
@@ -41,8 +52,14 @@ impl Outputs {
             stderr: capture(),
             both: capture(),
             buffer: vec![0; CHUNK],
+            live: None,
         };
         Ok((outputs, [stdout_end, stderr_end]))
+    }
+
+    /// Tells `live` of every chunk too.
+    pub(crate) fn watched_by(self, live: Option<Live>) -> Self {
+        Self { live, ..self }
     }
 
     /// Those that may give more; [`Outputs::read`] takes indices into this.
@@ -67,6 +84,9 @@ impl Outputs {
                 Stream::Err => self.stderr.push(bytes),
             }
             self.both.push(bytes);
+            if let Some(live) = self.live.as_mut().filter(|_| count > 0) {
+                live(bytes);
+            }
         }
         for index in ended.into_iter().rev() {
             self.pipes.remove(index);

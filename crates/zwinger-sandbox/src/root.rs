@@ -3,14 +3,18 @@
 //! openat2(2) with RESOLVE_BENEATH and RESOLVE_NO_MAGICLINKS refuses `..` above the root, absolute paths and links that lead
 //! out, in one step, so nothing can change between a check and its use.
 
+pub(crate) mod draft;
+
 use std::ffi::OsString;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
+use rustix::fs::{Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
+
+use draft::Draft;
 
 /// Why a path was not opened.
 #[derive(Debug, thiserror::Error)]
@@ -135,14 +139,34 @@ impl Root {
         Ok(file.into())
     }
 
-    /// Lists a directory, sorted by name.
+    /// Opens a directory, for a process to start in.
     ///
     /// # Errors
     /// As [`PathError`] says.
-    pub fn list(&self, path: &Path) -> Result<Vec<Entry>, PathError> {
+    pub fn open_directory(&self, path: &Path) -> Result<OwnedFd, PathError> {
+        self.openat2(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
+    }
+
+    /// Removes what killed writers left of their files in a directory.
+    pub fn sweep(&self, directory: &Path) {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let Ok(directory) = self.openat2(directory, flags, Mode::empty()) else { return };
+        let Ok(entries) = Dir::read_from(&directory) else { return };
+        let names = entries.flatten().map(|entry| OsString::from_vec(entry.file_name().to_bytes().to_vec()));
+        names.filter(|name| draft::is_name(name)).for_each(|name| draft::remove_left(directory.as_fd(), &name));
+    }
+
+    /// Lists a directory of at most so many entries, sorted by name.
+    ///
+    /// # Errors
+    /// As [`PathError`] says.
+    pub fn list(&self, path: &Path, most: usize) -> Result<Vec<Entry>, PathError> {
         let directory = self.openat2(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
         let mut entries = Vec::new();
         for entry in Dir::read_from(&directory).map_err(PathError::from)? {
+            if entries.len() >= most {
+                return Err(io::Error::other(format!("it has more than {most} entries")).into());
+            }
             let entry = entry.map_err(PathError::from)?;
             let name = OsString::from_vec(entry.file_name().to_bytes().to_vec());
             if name != "." && name != ".." {
@@ -157,7 +181,7 @@ impl Root {
         Ok(entries)
     }
 
-    /// Replaces or makes a file in one step: a temporary file beside it, synced, renamed over it. Mode and, where
+    /// Replaces or makes a file in one step: written and synced before it gets its name. Mode and, where
     /// permitted, owner stay. `expected` is told what is being replaced (`None`: nothing) and may refuse.
     ///
     /// # Errors
@@ -184,9 +208,9 @@ impl Root {
             }
             Err(error) => return Err(error),
         };
-        let temporary = Temporary::create(parent.as_fd())?;
-        temporary.fill(content, target.as_ref())?;
-        temporary.rename(&name, target.is_some())
+        let draft = Draft::create(parent.as_fd())?;
+        draft.fill(content, target.as_ref())?;
+        draft.place(&name, target.is_some())
     }
 
     /// Puts a new file, readable as the umask says, in the place of whatever has the name, a link included, in one step.
@@ -195,9 +219,9 @@ impl Root {
     /// As [`PathError`] says; a directory is not replaced.
     pub fn replace(&self, name: &Path, content: &[u8]) -> Result<(), PathError> {
         let (parent, name) = self.parent(name)?;
-        let temporary = Temporary::create(parent.as_fd())?;
-        temporary.fill(content, None)?;
-        temporary.rename(&name, true)
+        let draft = Draft::create(parent.as_fd())?;
+        draft.fill(content, None)?;
+        draft.place(&name, true)
     }
 
     /// Whether files can be made in the root itself.
@@ -339,67 +363,11 @@ fn regular_at(parent: BorrowedFd<'_>, name: &Path) -> Result<(std::fs::File, Sta
     Ok((file.into(), status))
 }
 
-/// A new file beside its target, removed again unless it was renamed over it.
-struct Temporary<'a> {
-    parent: BorrowedFd<'a>,
-    name: PathBuf,
-    file: std::fs::File,
-    renamed: bool,
-}
-
-impl<'a> Temporary<'a> {
-    fn create(parent: BorrowedFd<'a>) -> Result<Self, PathError> {
-        let mut random = [0_u8; 8];
-        rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty()).map_err(PathError::from)?;
-        let name = PathBuf::from(format!(".zwinger-{:016x}", u64::from_ne_bytes(random)));
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(parent, &name, flags, Mode::from_raw_mode(0o666)).map_err(PathError::from)?;
-        Ok(Self { parent, name, file: file.into(), renamed: false })
-    }
-
-    fn fill(&self, content: &[u8], replaced: Option<&Stat>) -> Result<(), PathError> {
-        (&self.file).write_all(content)?;
-        if let Some(old) = replaced {
-            let own = rustix::fs::fstat(&self.file).map_err(PathError::from)?;
-            if (own.st_uid, own.st_gid) != (old.st_uid, old.st_gid) {
-                let owner = Some(rustix::fs::Uid::from_raw(old.st_uid));
-                let group = Some(rustix::fs::Gid::from_raw(old.st_gid));
-                // Another's file in a directory that we may write: the content counts, the owner where it is permitted.
-                let _ = rustix::fs::fchown(&self.file, owner, group);
-            }
-            rustix::fs::fchmod(&self.file, Mode::from_raw_mode(old.st_mode & 0o7777)).map_err(PathError::from)?;
-        }
-        Ok(self.file.sync_all()?)
-    }
-
-    fn rename(mut self, name: &Path, replace: bool) -> Result<(), PathError> {
-        let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
-        match rustix::fs::renameat_with(self.parent, &self.name, self.parent, name, flags) {
-            Ok(()) => {
-                self.renamed = true;
-                Ok(())
-            }
-            // Somebody made the file since we looked.
-            Err(Errno::EXIST) => Err(PathError::Changed),
-            Err(error) => Err(error.into()),
-        }
-    }
-}
-
-impl Drop for Temporary<'_> {
-    fn drop(&mut self) {
-        if !self.renamed {
-            let _ = rustix::fs::unlinkat(self.parent, &self.name, AtFlags::empty());
-        }
-    }
-}
-
 /// Makes a file in one step, with this mode; never over another.
 pub(crate) fn put_new(parent: BorrowedFd<'_>, name: &Path, content: &[u8], mode: u32) -> Result<(), PathError> {
-    let temporary = Temporary::create(parent)?;
-    (&temporary.file).write_all(content)?;
-    rustix::fs::fchmod(&temporary.file, Mode::from_raw_mode(mode)).map_err(PathError::from)?;
-    temporary.rename(name, false)
+    let draft = Draft::create(parent)?;
+    draft.fill_with_mode(content, mode)?;
+    draft.place(name, false)
 }
 
 /// Reads at most `limit` bytes; `None` when there is more.
@@ -461,7 +429,7 @@ mod tests {
             assert!(matches!(case.root.open_file(&way), Err(PathError::Outside)), "{way:?} was read");
             assert!(matches!(case.root.write(&way, b"x", any), Err(PathError::Outside)), "{way:?} was written");
         }
-        assert!(matches!(case.root.list(Path::new("out")), Err(PathError::Outside)));
+        assert!(matches!(case.root.list(Path::new("out"), 100), Err(PathError::Outside)));
         assert_eq!(std::fs::read(case.outside.join("secret")).unwrap(), b"secret");
     }
 
@@ -491,8 +459,28 @@ mod tests {
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o7777, 0o751);
         assert_eq!(std::fs::read(&file).unwrap(), b"new");
         assert_eq!(std::fs::read(case.inside.join("sub/made")).unwrap(), b"made");
-        let names: Vec<_> = case.root.list(Path::new(".")).unwrap().into_iter().map(|entry| entry.name).collect();
+        let names: Vec<_> = case.root.list(Path::new("."), 100).unwrap().into_iter().map(|entry| entry.name).collect();
         assert_eq!(names, ["file", "sub"]);
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_is_swept_and_nothing_else() {
+        let case = case();
+        let sub = case.inside.join("sub");
+        let [left, held, other] = ["0123456789abcdef", "fedcba9876543210", "0123456789abcde"].map(|digits| {
+            let path = sub.join(format!(".zwinger-{digits}"));
+            std::fs::write(&path, "half").unwrap();
+            path
+        });
+        symlink(case.outside.join("secret"), sub.join(".zwinger-aaaaaaaaaaaaaaaa")).unwrap();
+        let writer = std::fs::File::open(&held).unwrap();
+        rustix::fs::flock(&writer, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        case.root.sweep(Path::new("sub"));
+        assert!(!left.exists() && held.exists() && other.exists());
+        assert_eq!(std::fs::read(case.outside.join("secret")).unwrap(), b"secret");
+        drop(writer);
+        case.root.sweep(Path::new("sub"));
+        assert!(!held.exists());
     }
 
     #[test]

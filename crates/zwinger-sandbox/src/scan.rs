@@ -11,7 +11,7 @@ use rustix::fs::{Access, AtFlags, FileType};
 use crate::directory;
 use crate::host_path::{HostPath, canonical};
 use crate::metadata::{Inventory, Kind, Place, kind_of, looks_bare};
-use crate::root::Root;
+use crate::root::{Root, draft};
 
 /// Bounds of the walk; what lies beyond them is said to be unseen. When a session is over, ten times as much is looked at: what
 /// it left may be meant to exhaust a walk.
@@ -41,6 +41,8 @@ pub struct Scan {
     pub protected: Vec<HostPath>,
     /// Protected names that are links, which no mount can hold.
     pub links: Vec<HostPath>,
+    /// Directories in which killed writers left unfinished files.
+    pub unfinished: Vec<HostPath>,
     /// Why the walk did not see everything; `None` when it did.
     pub unseen: Option<String>,
     /// What of the protected kind there is, to be known again when the session is over.
@@ -88,8 +90,8 @@ impl Scan {
             }
         }
         let mut scan = walk.scan;
-        for paths in [&mut scan.secrets, &mut scan.secret_links, &mut scan.pinned, &mut scan.protected, &mut scan.links]
-        {
+        let Scan { secrets, secret_links, pinned, protected, links, unfinished, .. } = &mut scan;
+        for paths in [secrets, secret_links, pinned, protected, links, unfinished] {
             paths.sort();
             paths.dedup();
         }
@@ -179,6 +181,9 @@ impl Walk {
         if is_secret(&name) && !kind.is_dir() {
             self.secret(path, kind);
             return;
+        }
+        if draft::is_name(&name) && kind.is_file() {
+            self.scan.unfinished.push(visit.directory.as_path().into());
         }
         let mut inside = if visit.place == Place::Top { Place::Below } else { visit.place };
         let mut held = visit.held;

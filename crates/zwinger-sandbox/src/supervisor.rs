@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::capture::Captured;
 use crate::confinement::Limits;
 use crate::exec::{Exec, ExecParts};
+pub use crate::outputs::Live;
 use crate::outputs::Outputs;
 use reaper::Reaper;
 pub(crate) use rlimits::behind;
@@ -149,10 +150,25 @@ pub fn run(
     streams: Streams,
     cancel: Option<BorrowedFd<'_>>,
 ) -> Result<Finished, SupervisorError> {
+    run_watched(command, directory, streams, cancel, None)
+}
+
+/// As [`run`], and tells `live` of captured output as it arrives. What `live` takes its time for, the command waits for.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_watched(
+    command: &Command,
+    directory: BorrowedFd<'_>,
+    streams: Streams,
+    cancel: Option<BorrowedFd<'_>>,
+    live: Option<Live>,
+) -> Result<Finished, SupervisorError> {
     let (stdio, outputs) = match streams {
         Streams::Inherit => (inherited()?, Outputs::none()),
         Streams::Capture => captured(command.limits.output)?,
     };
+    let outputs = outputs.watched_by(live);
     let exec = Exec::new(ExecParts {
         argv: &command.argv,
         environment: &command.environment,

@@ -392,7 +392,6 @@ struct Shared {
 }
 
 /// What a shim writes to its status pipe: a kind and a number, 8 bytes.
-pub(crate) const STARTED: u32 = 1;
 pub(crate) const NOT_STARTED: u32 = 2;
 pub(crate) const EXITED: u32 = 3;
 pub(crate) const SIGNALLED: u32 = 4;
@@ -426,7 +425,7 @@ impl Shim {
     }
 
     /// Closes our copies of the command's streams, so that their readers see the end of file. Only after the shim has
-    /// reported STARTED or NOT_STARTED, or has ended: from then on it does not use them.
+    /// reported something or has ended: from then on it does not use them.
     pub(crate) fn release_streams(&mut self) {
         self.shared.attempt.exec = None;
     }
@@ -475,7 +474,8 @@ extern "C" fn shim_main(argument: *mut c_void) -> c_int {
     }
     // SAFETY: the child has ended or called exec, so nobody else uses the field.
     match unsafe { (*attempt).errno } {
-        0 => report(status, STARTED, child),
+        // Nobody needs to know before it ends, and would be woken for nothing.
+        0 => {}
         errno => report(status, NOT_STARTED, errno),
     }
     loop {

@@ -9,6 +9,7 @@
 
 pub(crate) mod mounts;
 mod network;
+mod read_only;
 mod ruleset;
 mod seccomp;
 mod streams;
@@ -24,6 +25,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use crate::plan::{Plan, Rule, Seal};
 use crate::sys;
 pub(crate) use network::PrivateNetwork;
+pub use read_only::read_only;
 pub(crate) use streams::Passed;
 pub(crate) use tree::{Processes, Tree};
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use zwinger_core::policy;
 use zwinger_core::sandbox::{Backend, Confinement, Network, WorkspaceError};
 use zwinger_core::session::{Reference, SessionId};
@@ -15,7 +15,7 @@ use crate::terminal::Approve;
 #[command(name = "zwinger", version, about = "Files and a shell for language models, between two walls")]
 struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Subcommand)]
@@ -32,6 +32,8 @@ pub(crate) enum Command {
     Session(Session),
     /// What was called, who permitted it, and what came of it
     Audit(Audit),
+    /// See the walls, the questions and the audit at work; no model, no network
+    Demo(Demo),
 }
 
 #[derive(Debug, Default, PartialEq, Args)]
@@ -155,6 +157,13 @@ pub(crate) enum AuditCommand {
     },
     /// Whether all lines are there and in their order; 1 and the first wrong one if not
     Verify,
+}
+
+#[derive(Args)]
+pub(crate) struct Demo {
+    /// Who decides what needs approval
+    #[arg(long, value_enum, default_value = "ask")]
+    pub(crate) approve: Approve,
 }
 
 #[derive(Args)]
@@ -383,9 +392,10 @@ impl Walls {
 }
 
 /// Parses this process's arguments; ends it with help or a usage error (2, and 125 for `run`, whose other codes are its command's).
-pub(crate) fn parse() -> Command {
+/// `None`: there are none.
+pub(crate) fn parse() -> Option<Command> {
     if let Some(run) = parse_run() {
-        return Command::Run(run);
+        return Some(Command::Run(run));
     }
     match Arguments::try_parse() {
         Ok(arguments) => arguments.command,
@@ -396,6 +406,11 @@ pub(crate) fn parse() -> Command {
             std::process::exit(status)
         }
     }
+}
+
+/// What can be typed.
+pub(crate) fn help() -> String {
+    Arguments::command().render_help().to_string()
 }
 
 /// `run` by itself: clap builds every command before it reads a word, which would be a tenth of a short run; without an option
@@ -422,7 +437,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        use clap::CommandFactory;
         Arguments::command().debug_assert();
     }
 
@@ -430,7 +444,7 @@ mod tests {
     fn what_is_not_parsed_is_what_would_be() {
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
         let parsed = Arguments::try_parse_from(words(&["zwinger", "run", "--", "a", "--json", "--"])).unwrap();
-        let Command::Run(parsed) = parsed.command else { panic!("no run") };
+        let Some(Command::Run(parsed)) = parsed.command else { panic!("no run") };
         assert_eq!(run_of(words(&["--", "a", "--json", "--"])), Some(parsed));
         assert_eq!(run_of(words(&["--"])), None);
         assert_eq!(run_of(words(&["--net", "on", "--", "a"])).unwrap().walls.net, Net::On);

@@ -96,10 +96,15 @@ fn last_line(text: &str) -> &str {
 }
 
 /// The order of the worked examples. It decides much with the smallest models, and this one was measured.
-const EXAMPLES: [&str; 5] = ["run_command", "list_directory", "read_file", "get_time", "write_file"];
+const EXAMPLES: [&str; 6] = ["edit_file", "run_command", "list_directory", "read_file", "get_time", "write_file"];
+
+/// All tools, as a model is told of them.
+pub(crate) fn tools() -> Vec<ToolSpec> {
+    tools::ALL.iter().map(|tool| spec(tool)).collect()
+}
 
 fn task(arguments: &Ask) -> Task {
-    let mut tools: Vec<ToolSpec> = tools::ALL.iter().map(|tool| spec(tool)).collect();
+    let mut tools = tools();
     if arguments.tool_calls == ToolCalls::Json {
         tools.sort_by_key(|tool| EXAMPLES.iter().position(|name| tool.name == *name));
     }

@@ -1,5 +1,6 @@
 //! `zwinger doctor`: what holds on this machine, and why not more.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -13,21 +14,24 @@ use crate::{BROKEN, answer, answer_json, complain};
 
 /// What was found; `--json` prints it as it is.
 #[derive(Serialize)]
-struct Findings {
+pub(crate) struct Findings {
     version: &'static str,
     /// What `--backend auto` takes; absent when nothing can be built.
     auto: Option<Backend>,
-    enforcement: Option<Enforcement>,
+    pub(crate) enforcement: Option<Enforcement>,
     /// Why nothing can be built.
     error: Option<String>,
-    landlock_abi: u32,
+    pub(crate) landlock_abi: u32,
     workspace: String,
     hidden: usize,
+    /// Their paths in the workspace.
+    #[serde(skip)]
+    pub(crate) hidden_paths: Vec<String>,
     protected: usize,
     state: Option<String>,
     /// Why there is none.
     state_error: Option<String>,
-    model: Option<String>,
+    pub(crate) model: Option<String>,
     /// What would make more hold; printed, never run.
     remedies: Vec<String>,
 }
@@ -57,7 +61,7 @@ fn holds_by_default(enforcement: &Enforcement) -> bool {
     [&enforcement.files, &enforcement.network, &enforcement.syscalls].iter().all(|held| held.level == Level::Full)
 }
 
-fn examine(confinement: &Confinement, backend: Backend) -> Findings {
+pub(crate) fn examine(confinement: &Confinement, backend: Backend) -> Findings {
     let mut around = Surroundings::of(confinement);
     let state = State::default_path().and_then(|path| State::open(&path, confinement).map(|_| path));
     around.no_quarantine = state.as_ref().err().map(ToString::to_string);
@@ -74,11 +78,20 @@ fn examine(confinement: &Confinement, backend: Backend) -> Findings {
         landlock_abi: around.landlock_abi,
         workspace: confinement.workspace().to_string_lossy().into_owned(),
         hidden: confinement.hidden(&around.scan).len(),
+        hidden_paths: confinement
+            .hidden(&around.scan)
+            .iter()
+            .map(|path| below(path, confinement.workspace()))
+            .collect(),
         protected: around.scan.protected.len(),
         state: state.as_ref().ok().map(|path| path.to_string_lossy().into_owned()),
         state_error: state.err().map(|error| error.to_string()),
         model,
     }
+}
+
+fn below(path: &Path, workspace: &Path) -> String {
+    path.strip_prefix(workspace).unwrap_or(path).to_string_lossy().into_owned()
 }
 
 fn remedies(error: Option<&SessionError>, enforcement: Option<&Enforcement>, landlock_abi: u32) -> Vec<String> {

@@ -5,11 +5,13 @@ mod args;
 mod ask;
 mod audit;
 mod custody;
+mod demo;
 mod doctor;
 mod model;
 mod report;
 mod run;
 mod session;
+mod start;
 mod terminal;
 mod tool;
 
@@ -26,15 +28,22 @@ fn main() -> ExitCode {
     // Before anything else: this process may be a keeper or an executor.
     zwinger_core::child_main();
     match args::parse() {
-        Command::Run(run) => run::run(&run),
-        Command::Tool(tool) => tool::run(&tool),
-        Command::Doctor(doctor) => doctor::run(&doctor),
-        Command::Ask(ask) => ask::run(&ask),
-        Command::Session(session) => session::run(&session),
-        Command::Audit(audit) => audit::run(&audit),
+        Some(Command::Run(run)) => run::run(&run),
+        Some(Command::Tool(tool)) => tool::run(&tool),
+        Some(Command::Doctor(doctor)) => doctor::run(&doctor),
+        Some(Command::Ask(ask)) => ask::run(&ask),
+        Some(Command::Session(session)) => session::run(&session),
+        Some(Command::Audit(audit)) => audit::run(&audit),
+        Some(Command::Demo(demo)) => demo::run(&demo),
+        None => start::run().unwrap_or_else(|| {
+            tell(args::help().trim_end());
+            USAGE.into()
+        }),
     }
 }
 
+/// The command line makes no sense.
+const USAGE: u8 = 2;
 /// zwinger itself failed, or the walls could not be built.
 const BROKEN: u8 = 125;
 

@@ -79,7 +79,7 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
     if backend != Backend::None && std::io::stderr().is_terminal() {
         say_what_the_walls_are(&confinement, &around, status);
     }
-    let outcome = Outcome::of_command(finished, &limit, Walls { backend, enforcement: &enforcement });
+    let outcome = Outcome::of_command(finished, &limit, Walls { backend, enforcement: &enforcement, terms: None });
     ticket.finish_run(&outcome, &enforcement).with_context(|| format!("the command ended with {status}, but"))?;
     let told = Told { outcome: &outcome, quarantined: custody::fields(&settled) };
     if arguments.json {

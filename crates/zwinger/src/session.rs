@@ -78,7 +78,10 @@ fn page(stored: &Stored, is_in_use: bool) -> String {
     for grant in grants {
         let granted = match grant {
             Grant::File(path) => format!("write {path}"),
-            Grant::Command(command) => format!("run {}", escape::line(command)),
+            Grant::Command(command, directory, read_only) => {
+                let mode = if *read_only { ", which cannot write" } else { "" };
+                format!("run {} in {directory}{mode}", escape::line(command))
+            }
         };
         page.push_str(&format!("{:<10} {granted}\n", "grant"));
     }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::hash;
-use crate::action::Action;
+use crate::action::{Action, Edited};
 
 /// Bytes of one part of a record, as JSON. What is longer is described by its length, hash and first characters.
 const MAX_PART: usize = 6 << 10;
@@ -41,13 +41,20 @@ pub(super) fn arguments(action: &Action) -> Value {
         Action::Read { path, offset, limit } => {
             json!({"path": path.to_string(), "offset": offset, "limit": limit})
         }
-        Action::List { path } => json!({"path": path.to_string()}),
+        Action::List { path, depth } => json!({"path": path.to_string(), "depth": depth}),
         Action::Write { path, content, .. } => {
             json!({"path": path.to_string(), "bytes": content.len(), "blake3": hash(content.as_bytes())})
         }
-        Action::Run { command, timeout } => {
-            json!({"command": command, "timeout_seconds": timeout.as_secs()})
+        Action::Edit { path, edited, .. } => {
+            let content = edited.content.as_bytes();
+            json!({"path": path.to_string(), "bytes": content.len(), "blake3": hash(content), "places": edited.places})
         }
+        Action::Run { command, timeout, directory, read_only } => json!({
+            "command": command,
+            "timeout_seconds": timeout.as_secs(),
+            "cwd": directory.to_string(),
+            "read_only": read_only,
+        }),
         Action::Time => json!({}),
     }
 }
@@ -55,7 +62,7 @@ pub(super) fn arguments(action: &Action) -> Value {
 /// Hashes of the file that an action replaces, as it is and as it is to be.
 pub(super) fn hashes(action: &Action) -> (Option<String>, Option<String>) {
     match action {
-        Action::Write { content, before, .. } => {
+        Action::Write { content, before, .. } | Action::Edit { edited: Edited { content, before, .. }, .. } => {
             let before = before.as_ref().map(|before| blake3::Hash::from(before.hash).to_hex().to_string());
             (before, Some(hash(content.as_bytes())))
         }

@@ -8,13 +8,20 @@ use zwinger_sandbox::{PathError, Root};
 
 use super::wire::{Hash, ListedEntry, MAX_CONTENT, Present, Refusal, Request, Response};
 
+/// Entries of one directory that are looked at, and entries that one answer names.
+const MAX_LISTED: usize = 100_000;
+const MAX_ENTRIES: usize = 10_000;
+
 /// Bytes of a file that is read or replaced at most.
 const MAX_FILE: u64 = 1 << 30;
 
 /// Does what a request for files asks.
 pub(super) fn answer(root: &Root, secrets: &[PathBuf], request: Request) -> Response {
-    if let Request::Read { path, .. } | Request::List { path } | Request::Inspect { path } | Request::Write { path, .. } =
-        &request
+    if let Request::Read { path, .. }
+    | Request::List { path, .. }
+    | Request::Directory { path }
+    | Request::Inspect { path }
+    | Request::Write { path, .. } = &request
         && is_hidden(root, secrets, path)
     {
         return Response::Refused(Refusal::Hidden);
@@ -23,11 +30,10 @@ pub(super) fn answer(root: &Root, secrets: &[PathBuf], request: Request) -> Resp
         Request::Read { path, offset, lines, bytes } => {
             root.open_file(&path).and_then(bounded).and_then(|file| Ok(read_lines(file, offset, lines, bytes)?))
         }
-        Request::List { path } => root.list(&path).map(|entries| {
-            let entries = entries.into_iter();
-            Response::Listed(
-                entries.map(|entry| ListedEntry { name: entry.name.into(), directory: entry.directory }).collect(),
-            )
+        Request::List { path, depth } => list(root, &path, depth),
+        Request::Directory { path } => root.open_directory(&path).and_then(|_| {
+            let path = root.locate(&path)?;
+            Ok(Response::Directory(if path.as_os_str().is_empty() { ".".into() } else { path.into() }))
         }),
         Request::Inspect { path } => inspect(root, &path),
         Request::Write { path, content, base } => {
@@ -39,6 +45,34 @@ pub(super) fn answer(root: &Root, secrets: &[PathBuf], request: Request) -> Resp
         }
     };
     done.unwrap_or_else(|error| Response::Refused(refusal(error)))
+}
+
+/// Lists the directory and, below it, those that are no links.
+fn list(root: &Root, path: &Path, depth: u32) -> Result<Response, PathError> {
+    let mut entries: Vec<ListedEntry> = Vec::new();
+    let mut more = false;
+    // The last one is the next one, so that what is in a directory stands behind it.
+    let mut open: Vec<(PathBuf, bool, u32)> = Vec::new();
+    let mut children = root.list(path, MAX_LISTED)?;
+    let mut parent = PathBuf::new();
+    let mut level = 1;
+    loop {
+        let found = children.into_iter().rev().map(|entry| (parent.join(&entry.name), entry.directory, level));
+        open.extend(found);
+        let Some((below, directory, of_level)) = open.pop() else { break };
+        if entries.len() >= MAX_ENTRIES || open.len() > 2 * MAX_LISTED {
+            more = true;
+            break;
+        }
+        entries.push(ListedEntry { path: below.as_path().into(), directory });
+        children = match directory && of_level < depth {
+            // One that cannot be opened, or is a link by now, has its own line and no more.
+            true => root.list(&path.join(&below), MAX_LISTED).unwrap_or_default(),
+            false => Vec::new(),
+        };
+        (parent, level) = (below, of_level + 1);
+    }
+    Ok(Response::Listed { entries, more })
 }
 
 /// Whether a path leads to or below what is hidden. A courtesy with walls, which cover it; without walls all that there is.
@@ -114,7 +148,7 @@ fn read_lines(file: File, offset: u64, lines: u64, bytes: u64) -> io::Result<Res
     Ok(Response::Read { content, lines: read, more, binary, size })
 }
 
-fn refusal(error: PathError) -> Refusal {
+pub(super) fn refusal(error: PathError) -> Refusal {
     match error {
         PathError::Outside => Refusal::Outside,
         PathError::Special(kind) => Refusal::Special(kind.to_owned()),

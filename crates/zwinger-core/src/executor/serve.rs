@@ -1,23 +1,24 @@
-//! The executor's side: a synchronous loop inside the walls. Files are served by one thread that is sealed to the workspace
+//! The executor's side: a synchronous loop inside the walls. Files are served by a few threads that are sealed to the workspace
 //! once more, each command by a thread of its own.
 
-use std::collections::HashMap;
+mod commands;
+mod live;
+
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 
-use zwinger_sandbox::supervisor::{self, Command, Streams, SupervisorError};
-use zwinger_sandbox::{HostPath, Limits, Plan, Root};
+use zwinger_sandbox::{HostPath, Plan, Root, Rule};
 
 use super::files;
-use super::wire::{self, Envelope, Refusal, Request, Response, VERSION};
+use super::wire::{self, Envelope, Request, Response, VERSION};
+use commands::Commands;
 
-/// Commands at once; more are refused by name, so that a flood of requests cannot exhaust threads.
-const MAX_COMMANDS: usize = 64;
+/// Threads for files at most: a slow read does not hold up the others, and no flood of requests exhausts threads.
+const FILE_THREADS: usize = 4;
 
 /// The executor's whole life. Called by the binary when it was started as [`zwinger_sandbox::EXECUTOR`].
 pub fn main() -> ! {
@@ -33,42 +34,30 @@ pub fn main() -> ! {
 
 fn serve(mut requests: File, responses: File) -> io::Result<()> {
     let greeting: Option<Envelope<Request>> = wire::read(&mut requests)?;
-    let Some(Envelope { message: Request::Settle { version: VERSION, plan }, .. }) = greeting else {
+    let Some(Envelope { message: Request::Settle { version: VERSION, plan, unfinished }, .. }) = greeting else {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the host speaks another version"));
     };
     if let Some(seal) = &plan.seal {
         zwinger_sandbox::seal(seal).map_err(io::Error::other)?;
     }
     let answers = Answers(Arc::new(Mutex::new(responses)));
-    let files = serve_files(&plan, answers.clone())?;
-    let commands = Commands { plan: Arc::new(*plan), answers: answers.clone(), running: Running::default() };
+    let mut files = Files::begin(&plan, &unfinished, answers.clone())?;
+    let mut commands = Commands::new(*plan, answers.clone())?;
     answers.send(0, Response::Settled);
-    let mut threads: Vec<JoinHandle<()>> = Vec::new();
     while let Some(Envelope { id, message }) = wire::read(&mut requests)? {
-        threads.retain(|thread| !thread.is_finished());
         match message {
-            Request::Run { .. } if threads.len() >= MAX_COMMANDS => {
-                answers.send(id, Response::Refused(Refusal::Other(format!("{MAX_COMMANDS} commands already run"))));
+            Request::Run { argv, limits, directory, read_only, live } => {
+                commands.start(id, commands::Order { argv, limits, directory, read_only, live });
             }
-            Request::Run { argv, limits } => match commands.start(id, argv, limits) {
-                Ok(thread) => threads.push(thread),
-                // Another command may have taken every task that there is.
-                Err(error) => answers.send(id, Response::Refused(Refusal::Other(error.to_string()))),
-            },
-            Request::Cancel { id } => commands.running.cancel(id),
+            Request::Cancel { id } => commands.cancel(id),
             Request::Settle { .. } => {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "greeted twice"));
             }
-            file => {
-                let _ = files.send((id, file));
-            }
+            file => files.take(id, file),
         }
     }
     // The host is gone: nothing of it may go on.
-    commands.running.cancel_all();
-    for thread in threads {
-        let _ = thread.join();
-    }
+    commands.end();
     Ok(())
 }
 
@@ -80,90 +69,92 @@ impl Answers {
         let mut stream = lock(&self.0);
         // A broken pipe is the host's end, which the reading side sees too. Too large an answer is told as such.
         if let Err(error) = wire::write(&mut *stream, &Envelope { id, message }) {
-            let refusal = Response::Refused(Refusal::Other(error.to_string()));
+            let refusal = Response::Refused(wire::Refusal::Other(error.to_string()));
             let _ = wire::write(&mut *stream, &Envelope { id, message: refusal });
         }
     }
 }
 
-type FileRequests = Sender<(u64, Request)>;
-
-fn serve_files(plan: &Plan, answers: Answers) -> io::Result<FileRequests> {
-    let root = Root::open_ambient(&plan.workspace)?;
-    // What cannot be made relative lies outside, where no path leads.
-    let below = |secret: &HostPath| Some(secret.strip_prefix(&*plan.workspace).ok()?.to_path_buf());
-    let secrets: Vec<PathBuf> = plan.secrets.iter().filter_map(below).collect();
-    let rules = plan.seal.as_ref().map(|seal| seal.file_tools.clone());
-    let (send, requests): (FileRequests, Receiver<(u64, Request)>) = mpsc::channel();
-    let (sealed, is_sealed) = mpsc::channel();
-    std::thread::Builder::new().name("files".into()).spawn(move || {
-        let seal = rules.map_or(Ok(()), |rules| zwinger_sandbox::seal_thread(&rules));
-        let failed = seal.is_err();
-        let _ = sealed.send(seal.map_err(io::Error::other));
-        if failed {
-            return;
-        }
-        for (id, request) in requests {
-            answers.send(id, files::answer(&root, &secrets, request));
-        }
-    })?;
-    is_sealed.recv().map_err(io::Error::other)??;
-    Ok(send)
+/// The threads for files, of which there are more only when all of them work.
+struct Files {
+    queue: Sender<(u64, Request)>,
+    server: Arc<FileServer>,
+    threads: usize,
 }
 
-/// The write ends of the pipes whose reading makes a command stop.
-#[derive(Clone, Default)]
-struct Running(Arc<Mutex<HashMap<u64, OwnedFd>>>);
-
-impl Running {
-    fn cancel(&self, id: u64) {
-        // Closing it hangs up the supervisor's end.
-        lock(&self.0).remove(&id);
-    }
-
-    fn cancel_all(&self) {
-        lock(&self.0).clear();
-    }
-}
-
-struct Commands {
-    plan: Arc<Plan>,
+struct FileServer {
+    root: Root,
+    secrets: Vec<PathBuf>,
+    rules: Option<Vec<Rule>>,
+    queue: Mutex<Receiver<(u64, Request)>>,
+    /// Requests that were taken and not answered yet.
+    open: AtomicUsize,
     answers: Answers,
-    running: Running,
 }
 
-impl Commands {
-    fn start(&self, id: u64, argv: Vec<std::ffi::OsString>, limits: Limits) -> io::Result<JoinHandle<()>> {
-        let (cancelled, cancel) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        lock(&self.running.0).insert(id, cancel);
-        let (plan, answers, running) = (self.plan.clone(), self.answers.clone(), self.running.clone());
-        let ipc_apart = plan.mounts.is_some();
-        let command = Command { argv, environment: plan.environment.clone(), limits, tasks: plan.tasks, ipc_apart };
-        let started = std::thread::Builder::new().name("command".into()).spawn(move || {
-            let directory = supervisor::open_directory(&plan.workspace);
-            let result = directory.map_err(SupervisorError::from).and_then(|directory| {
-                supervisor::run(&command, directory.as_fd(), Streams::Capture, Some(cancelled.as_fd()))
-            });
-            lock(&running.0).remove(&id);
-            match result {
-                Ok(finished) => answers.send(id, Response::Finished(Box::new(finished))),
-                Err(SupervisorError::Start(error)) => {
-                    answers.send(id, Response::Refused(Refusal::Other(error.to_string())));
-                }
-                // Something escaped its supervisor: only the end of the whole namespace is sure to reach it.
-                Err(SupervisorError::Lost(stopped)) => {
-                    if let Some(stopped) = stopped {
-                        answers.send(id, Response::EndedWith(stopped));
-                    }
-                    zwinger_sandbox::abandon()
-                }
+impl Files {
+    fn begin(plan: &Plan, unfinished: &[HostPath], answers: Answers) -> io::Result<Self> {
+        let root = Root::open_ambient(&plan.workspace)?;
+        // What cannot be made relative lies outside, where no path leads.
+        let below = |secret: &HostPath| Some(secret.strip_prefix(&*plan.workspace).ok()?.to_path_buf());
+        let secrets = plan.secrets.iter().filter_map(below).collect();
+        let rules = plan.seal.as_ref().map(|seal| seal.file_tools.clone());
+        let (queue, requests) = mpsc::channel();
+        let server =
+            FileServer { root, secrets, rules, queue: Mutex::new(requests), open: AtomicUsize::new(0), answers };
+        let mut files = Self { queue, server: Arc::new(server), threads: 0 };
+        let (sealed, is_sealed) = mpsc::channel();
+        let unfinished = unfinished.to_vec();
+        files.start(move |server, seal| {
+            let held = seal.is_ok();
+            let _ = sealed.send(seal);
+            if held {
+                unfinished.iter().for_each(|directory| server.root.sweep(directory));
             }
-        });
-        if started.is_err() {
-            lock(&self.running.0).remove(&id);
-        }
-        started
+            held
+        })?;
+        is_sealed.recv().map_err(io::Error::other)??;
+        Ok(files)
     }
+
+    fn take(&mut self, id: u64, request: Request) {
+        let open = self.server.open.fetch_add(1, Ordering::Relaxed);
+        if open >= self.threads && self.threads < FILE_THREADS {
+            // Without another thread the present ones serve it.
+            let _ = self.start(|_, seal| seal.is_ok());
+        }
+        let _ = self.queue.send((id, request));
+    }
+
+    /// Starts a thread that serves when `begin`, which is told whether its walls hold, says so.
+    fn start(&mut self, begin: impl FnOnce(&FileServer, io::Result<()>) -> bool + Send + 'static) -> io::Result<()> {
+        let server = self.server.clone();
+        std::thread::Builder::new().name("files".into()).spawn(move || {
+            let rules = server.rules.as_deref();
+            let seal = rules.map_or(Ok(()), |rules| zwinger_sandbox::seal_thread(rules).map_err(io::Error::other));
+            if begin(&server, seal) {
+                server.serve();
+            }
+        })?;
+        self.threads += 1;
+        Ok(())
+    }
+}
+
+impl FileServer {
+    fn serve(&self) {
+        loop {
+            let next = lock(&self.queue).recv();
+            let Ok((id, request)) = next else { return };
+            self.answers.send(id, files::answer(&self.root, &self.secrets, request));
+            self.open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Opens the directory that a command starts in: nobody's path leads it out of the workspace.
+fn directory(root: &Root, path: &Path) -> Result<std::os::fd::OwnedFd, wire::Refusal> {
+    root.open_directory(path).map_err(files::refusal)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -12,7 +12,7 @@ use zwinger_sandbox::supervisor::Finished;
 use zwinger_sandbox::{HostPath, Limits, Plan};
 
 /// Changes with every change of these types.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Upper bound of one frame, bytes.
 pub const MAX_FRAME: usize = 32 << 20;
 /// Bytes of content that a read returns at most, and that a diff compares.
@@ -39,6 +39,8 @@ pub enum Request {
         version: u16,
         /// The walls as they were raised.
         plan: Box<Plan>,
+        /// Directories beneath the workspace in which a killed writer may have left an unfinished file.
+        unfinished: Vec<HostPath>,
     },
     /// Lines of a file.
     Read {
@@ -53,6 +55,13 @@ pub enum Request {
     },
     /// The entries of a directory.
     List {
+        /// Beneath the workspace.
+        path: HostPath,
+        /// Levels of directories, from 1.
+        depth: u32,
+    },
+    /// Where a directory really is.
+    Directory {
         /// Beneath the workspace.
         path: HostPath,
     },
@@ -76,6 +85,12 @@ pub enum Request {
         argv: Vec<OsString>,
         /// Its bounds.
         limits: Limits,
+        /// Where it starts, beneath the workspace.
+        directory: HostPath,
+        /// Whether one more layer keeps it from writing.
+        read_only: bool,
+        /// Whether its output is wanted as it arrives.
+        live: bool,
     },
     /// Stops a running request.
     Cancel {
@@ -102,8 +117,22 @@ pub enum Response {
         /// Size of the file, bytes.
         size: u64,
     },
-    /// Entries, sorted by name.
-    Listed(Vec<ListedEntry>),
+    /// Entries, each directory before what is in it, sorted by name.
+    Listed {
+        /// As many as one answer takes.
+        entries: Vec<ListedEntry>,
+        /// Whether there are more.
+        more: bool,
+    },
+    /// Where a directory really is, every link followed.
+    Directory(HostPath),
+    /// Output of a command that still runs. Not an answer: that comes when it has ended, with all that is kept.
+    Live {
+        /// What arrived.
+        bytes: Vec<u8>,
+        /// Bytes before it that were left out, because they came faster than they are shown.
+        skipped: u64,
+    },
     /// What is at the place of a write.
     Inspected {
         /// Where it would really go, every link followed.
@@ -124,8 +153,8 @@ pub enum Response {
 /// One entry of a directory.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ListedEntry {
-    /// Its name.
-    pub name: HostPath,
+    /// Its path in the listed directory.
+    pub path: HostPath,
     /// Whether it is a directory.
     pub directory: bool,
 }

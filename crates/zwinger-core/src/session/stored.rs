@@ -13,6 +13,8 @@ use super::{SessionId, State, of_workspace};
 use crate::gate::Grant;
 use crate::policy::Mode;
 
+/// Sessions that are listed at most; they are kept for 30 days.
+const MOST: usize = 100_000;
 const FILE: &str = "session.json";
 /// Of the format of that file.
 const VERSION: u32 = 1;
@@ -290,7 +292,7 @@ impl Sessions {
     }
 
     fn ids(&self) -> Result<Vec<SessionId>, StoredError> {
-        let entries = self.directory.root().list(Path::new(".")).map_err(|error| match error {
+        let entries = self.directory.root().list(Path::new("."), MOST).map_err(|error| match error {
             PathError::Io(error) => self.io(error),
             other => self.io(io::Error::other(other)),
         })?;

@@ -69,6 +69,17 @@ impl<'a> Arguments<'a> {
         WorkspacePath::parse(self.optional_text(name)?.unwrap_or("."), self.roots)
     }
 
+    /// Yes or no; no when absent.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn flag(&self, name: &str) -> Result<bool, Invalid> {
+        match self.values.get(name) {
+            None | Some(Value::Null) => Ok(false),
+            Some(value) => value.as_bool().ok_or_else(|| self.wrong(name, "true or false")),
+        }
+    }
+
     /// A whole number within bounds, or `default` when absent.
     ///
     /// # Errors

@@ -25,6 +25,13 @@ pub(super) static TOOL: Tool = Tool {
             required: false,
             description: "Time limit (60), at most 600",
         },
+        Parameter {
+            name: "read_only",
+            kind: Kind::Flag,
+            required: false,
+            description: "The command only looks: writes and network are refused, and the user need not be asked",
+        },
+        Parameter { name: "cwd", kind: Kind::Text, required: false, description: "Directory to run it in (.)" },
     ],
     example: Example {
         task: "Run the command 'make check'.",
@@ -44,6 +51,11 @@ pub(super) static TOOL: Tool = Tool {
             )));
         }
         let seconds = arguments.number("timeout_seconds", DEFAULT_SECONDS, 1..=MAX_SECONDS)?;
-        Ok(Action::Run { command: command.to_owned(), timeout: Duration::from_secs(seconds) })
+        Ok(Action::Run {
+            command: command.to_owned(),
+            timeout: Duration::from_secs(seconds),
+            directory: arguments.path_or_workspace("cwd")?,
+            read_only: arguments.flag("read_only")?,
+        })
     },
 };

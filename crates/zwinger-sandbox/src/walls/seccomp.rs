@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use super::WallError;
+use crate::confinement::Exceptions;
 use crate::plan::Seal;
 use crate::sys::FilterStep;
 
@@ -92,6 +93,41 @@ const REFUSED_WITHOUT_NAMESPACES: [libc::c_long; 18] = [
     libc::SYS_mq_getsetattr,
 ];
 
+/// Change mode, owner, times, extended attributes or flags of a file.
+const ATTRIBUTES: &[libc::c_long] = &[
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chmod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lchown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utime,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utimes,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_futimesat,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    // fchmodat2 of Linux 6.6, setxattrat and removexattrat of 6.13, file_setattr of 6.17; shared numbers, as above.
+    452,
+    463,
+    466,
+    469,
+];
+
+/// FS_IOC_SETFLAGS, its form for 32 bits, and FS_IOC_FSSETXATTR (linux/fs.h).
+const ATTRIBUTE_REQUESTS: [u32; 3] = [0x4008_6602, 0x4004_6602, 0x401C_5820];
+
 /// Calls that change another process's limits or its share of the processor, by its id: permitted for the caller itself, which is 0.
 /// The supervisor has the same user, and must be able to open /proc and to run.
 const OF_ITSELF_ONLY: [libc::c_long; 4] =
@@ -103,6 +139,23 @@ const IOPRIO_WHO_PROCESS: u32 = 1;
 pub(crate) fn install(seal: &Seal) -> Result<(), WallError> {
     let program = program(&calls(seal)).map_err(WallError::at("seccomp"))?;
     crate::sys::install_filter(&program).map_err(WallError::at("seccomp"))
+}
+
+/// As [`install`] with these walls and without sockets, and with every call refused that changes a file's attributes, which are
+/// not Landlock's.
+pub(crate) fn install_read_only(around: Option<&Seal>) -> Result<(), WallError> {
+    let (namespaces, allow) = around.map_or((true, Exceptions::default()), |seal| (seal.namespaces, seal.allow));
+    let seal = Seal { rules: Vec::new(), file_tools: Vec::new(), sockets: false, namespaces, allow };
+    let program = program(&read_only_calls(&seal)).map_err(WallError::at("seccomp"))?;
+    crate::sys::install_filter(&program).map_err(WallError::at("seccomp"))
+}
+
+fn read_only_calls(seal: &Seal) -> BTreeMap<libc::c_long, Answer> {
+    let mut calls = calls(seal);
+    calls.extend(ATTRIBUTES.iter().map(|call| (*call, Answer::Errno(libc::EPERM))));
+    let values = [TIOCSTI, TIOCLINUX].into_iter().chain(ATTRIBUTE_REQUESTS).collect();
+    calls.insert(libc::SYS_ioctl, Answer::OneOf { argument: 1, values });
+    calls
 }
 
 /// How a call is answered; what is not named is allowed.
@@ -344,7 +397,6 @@ fn program(calls: &BTreeMap<libc::c_long, Answer>) -> io::Result<Vec<FilterStep>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::confinement::Exceptions;
 
     fn seal(sockets: bool, namespaces: bool, allow: Exceptions) -> Seal {
         Seal { rules: Vec::new(), file_tools: Vec::new(), sockets, namespaces, allow }
@@ -435,6 +487,22 @@ mod tests {
             assert_eq!(of(false, libc::SYS_socketpair, 1, kind), permitted, "{kind:#x}");
             assert!(of(true, libc::SYS_socketpair, 1, kind));
         }
+    }
+
+    #[test]
+    fn a_read_only_layer_refuses_attributes_and_sockets_too() {
+        let calls = read_only_calls(&seal(false, true, Exceptions::default()));
+        let program = program(&calls).unwrap();
+        let of = |call: libc::c_long, first: u64, second: u64| {
+            answer_of(&program, NATIVE, u32::try_from(call).unwrap(), [first, second, 0, 0, 0, 0])
+        };
+        for call in [libc::SYS_fchmodat, libc::SYS_fchown, libc::SYS_utimensat, libc::SYS_setxattr, 452] {
+            assert_ne!(of(call, 0, 0), ALLOW, "{call}");
+        }
+        assert_ne!(of(libc::SYS_socket, 2, 0), ALLOW);
+        assert_ne!(of(libc::SYS_ioctl, 3, 0x4008_6602), ALLOW);
+        assert_eq!(of(libc::SYS_ioctl, 3, 0x8008_6601), ALLOW);
+        assert_eq!(of(libc::SYS_openat, 0, 0), ALLOW);
     }
 
     #[test]

@@ -59,7 +59,7 @@ fn json_steps_are_held_by_a_schema_and_reach_the_tools() {
     assert!(first.get("tools").is_none());
     // One worked example a tool.
     let examples = first["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "tool").count();
-    assert_eq!(examples, 5);
+    assert_eq!(examples, 6);
 }
 
 #[test]

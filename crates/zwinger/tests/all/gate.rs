@@ -92,6 +92,42 @@ impl Terminal {
     }
 }
 
+#[test]
+fn a_no_in_the_demo_leaves_the_file() {
+    for (key, price) in [("y", "340"), ("n", "320")] {
+        let scratch = Scratch::new();
+        let mut terminal = Terminal::new();
+        let running = terminal.zwinger(&scratch, &["demo"], "");
+        let ended = terminal.answer(running, key);
+        assert_eq!((ended.code, ended.text().as_str()), (0, "Nothing got out.\n"), "{ended:?}");
+        assert!(terminal.screen().contains("-320") && terminal.screen().contains("+340"));
+        let read = ended.stderr.split("{\"command\": \"cat prices.txt\", \"read_only\": true}").nth(1).unwrap();
+        assert!(read.lines().nth(1).unwrap().trim() == price, "{key}: {read}");
+        assert!(!ended.stderr.contains("NOT HELD"), "{ended:?}");
+    }
+}
+
+#[test]
+fn alone_it_says_what_works_here() {
+    let scratch = Scratch::new();
+    write(scratch.work.join(".env.local"), "SECRET=1");
+    let mut terminal = Terminal::new();
+    let ended = terminal.zwinger(&scratch, &[], "exec > /dev/tty; ").end();
+    let screen = terminal.screen();
+    assert_eq!(ended.code, 0, "{ended:?} {screen}");
+    for says in ["between two walls", "Landlock ABI ", " + seccomp: ", "1 hidden (.env.local)", "  zwinger demo "] {
+        assert!(screen.contains(says), "{says:?} is not in {screen}");
+    }
+    let mut terminal = Terminal::new();
+    let ended = terminal.zwinger(&scratch, &[], "cd /; exec > /dev/tty; ").end();
+    assert_eq!(ended.code, 0);
+    assert!(terminal.screen().contains("none here: / cannot be a workspace"), "{}", terminal.screen());
+    // Where nobody reads it, it is a mistake.
+    let ended = scratch.start(scratch.zwinger(&[])).end();
+    assert_eq!((ended.code, ended.text().as_str()), (2, ""));
+    assert!(ended.stderr.contains("Usage: zwinger"), "{ended:?}");
+}
+
 fn answered(scratch: &Scratch, keys: &str) -> (Ended, String) {
     let mut terminal = Terminal::new();
     let running = terminal.tool(scratch, "write_file", &json!({"path": "sub/inside.txt", "content": "one\ntwo\n"}), "");

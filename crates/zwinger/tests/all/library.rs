@@ -25,7 +25,7 @@ impl Scripted {
         Self { decide: Arc::new(decide), asked: Arc::default(), shown: Arc::default() }
     }
 
-    fn asked(&self) -> usize {
+    pub(crate) fn asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
     }
 }
@@ -220,6 +220,19 @@ fn what_is_shown_is_what_runs() {
     assert!(write.detail.contains(" inside\n+more\n"), "{write:?}");
     assert_eq!((run.tool, run.detail.as_str()), ("run_command", "echo 'a  b'\\techo"));
     assert!(run.walls.starts_with("landlock · files full"), "{run:?}");
+}
+
+#[test]
+fn a_model_whose_command_failed_is_told_of_the_walls() {
+    for backend in [Backend::Landlock, Backend::None] {
+        let scratch = Scratch::new();
+        write(scratch.work.join(".env"), "x");
+        let runtime = open(&scratch, backend, always(Decision::Once));
+        let failed = command(&runtime, "exit 3").for_model();
+        let line = "walls: writable here: ., $TMPDIR · network off · hidden: .env, most of ~ · this is policy, do not retry elsewhere";
+        assert_eq!(failed.lines().nth(1), (backend == Backend::Landlock).then_some(line), "{failed}");
+        assert_eq!(command(&runtime, "true").for_model().lines().count(), 1);
+    }
 }
 
 #[test]

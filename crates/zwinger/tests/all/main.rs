@@ -14,13 +14,16 @@ mod caller;
 
 mod ask;
 mod audit;
+mod calls;
 mod controls;
+mod demo;
 mod doctor;
 mod documents;
 #[path = "../support/flood.rs"]
 mod flood;
 mod found;
 mod gate;
+mod killed;
 mod leaks;
 mod library;
 mod limits;

@@ -92,9 +92,20 @@ pub(crate) fn pause() {
     std::thread::sleep(Duration::from_millis(5));
 }
 
-fn all() -> Vec<Pid> {
+pub(crate) fn all() -> Vec<Pid> {
     let pids = list(Path::new("/proc")).into_iter().filter_map(|name| name.parse().ok());
     pids.filter_map(Pid::from_raw).collect()
+}
+
+/// The executor that a session of this test's own process has; nextest runs each test in one of its own.
+pub(crate) fn executor_of_this_process() -> Option<Pid> {
+    use zwinger_core::sandbox::{EXECUTOR, KEEPER};
+    let is_ours = |pid: &Pid| {
+        // A supervisor has the same arguments, and the executor as its parent.
+        let keeper = parent(*pid).filter(|keeper| arguments(*keeper).starts_with(KEEPER));
+        arguments(*pid).starts_with(EXECUTOR) && keeper.and_then(parent) == Some(rustix::process::getpid())
+    };
+    all().into_iter().find(is_ours)
 }
 
 /// The arguments, each ended by NUL; empty for a process that has none or is gone.

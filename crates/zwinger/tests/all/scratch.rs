@@ -168,6 +168,12 @@ impl Scratch {
         write(self.state().join("workspaces"), "");
     }
 
+    /// The processes that run this scratch's own zwinger.
+    pub(crate) fn processes(&self) -> Vec<Pid> {
+        let runs = |pid: &Pid| Path::new(&format!("/proc/{}/exe", pid.as_raw_pid())).read_link();
+        process::all().into_iter().filter(|pid| runs(pid).is_ok_and(|program| program == self.zwinger)).collect()
+    }
+
     /// Nothing beside the workspace was made, changed or removed.
     pub(crate) fn assert_out_untouched(&self) {
         assert_eq!(list(&self.out), ["marker"]);

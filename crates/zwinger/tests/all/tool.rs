@@ -2,7 +2,9 @@
 
 mod audit;
 mod command;
+mod edit;
 mod paths;
+mod read_only;
 
 use std::io::Write;
 use std::process::Stdio;

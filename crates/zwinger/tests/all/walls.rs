@@ -33,7 +33,7 @@ impl Live {
         let (requests, responses) = link.take_streams().unwrap();
         let plan = Box::new(session.plan().clone());
         let mut live = Self { requests, responses, next: 0, link, session };
-        let settled = live.ask(Request::Settle { version: wire::VERSION, plan });
+        let settled = live.ask(Request::Settle { version: wire::VERSION, plan, unfinished: Vec::new() });
         assert!(matches!(settled, Response::Settled), "{settled:?}");
         live
     }
@@ -67,7 +67,8 @@ impl Live {
 
 fn command(script: &str) -> Request {
     let argv = ["/bin/sh", "-c", script].map(std::ffi::OsString::from).into();
-    Request::Run { argv, limits: Limits { time: Some(Duration::from_secs(60)), output: 1 << 16, ..Limits::default() } }
+    let limits = Limits { time: Some(Duration::from_secs(60)), output: 1 << 16, ..Limits::default() };
+    Request::Run { argv, limits, directory: ".".into(), read_only: false, live: false }
 }
 
 fn read(path: &str) -> Request {
@@ -147,7 +148,18 @@ fn a01_raw_reads_are_refused() {
 
 #[test]
 fn a01_raw_listings_are_refused() {
-    refused_for_every_way(|path| Request::List { path: path.into() });
+    refused_for_every_way(|path| Request::List { path: path.into(), depth: 1 });
+}
+
+#[test]
+fn a01_raw_places_to_start_in_are_refused() {
+    refused_for_every_way(|path| Request::Directory { path: path.into() });
+    refused_for_every_way(|path| match command("echo x > $OLDPWD/made; echo x > made") {
+        Request::Run { argv, limits, .. } => {
+            Request::Run { argv, limits, directory: path.into(), read_only: false, live: false }
+        }
+        other => other,
+    });
 }
 
 #[test]
@@ -173,18 +185,25 @@ fn a28_raw_commands_are_held_by_the_kernel() {
     let scratch = Scratch::new();
     scratch.plant();
     let out = scratch.out.display();
-    let ways = [
-        format!("cat {out}/marker"),
-        "cat ../work-evil/marker".into(),
-        "cat chain-1/marker".into(),
-        "cat /proc/self/root$PWD/../work-evil/marker".into(),
-        "cat $HOME/private".into(),
-        format!("echo x > {out}/f"),
-        "echo x > ../work-evil/f".into(),
-        "echo x > absolute-link/f".into(),
-        format!("rm {out}/marker"),
-        "ls ../work-evil/".into(),
-    ];
+    // The paths of the file tools, and others.
+    let leads_out = |way: &String| {
+        !way.contains("fifo") && way != "dangling-link" && !way.contains("device") && !way.ends_with("made")
+    };
+    let of_tools = scratch.ways_out().into_iter().filter(leads_out).map(|way| format!("cat {way}"));
+    let ways: Vec<String> = of_tools
+        .chain([
+            format!("cat {out}/marker"),
+            "cat ../work-evil/marker".into(),
+            "cat chain-1/marker".into(),
+            "cat /proc/self/root$PWD/../work-evil/marker".into(),
+            "cat $HOME/private".into(),
+            format!("echo x > {out}/f"),
+            "echo x > ../work-evil/f".into(),
+            "echo x > absolute-link/f".into(),
+            format!("rm {out}/marker"),
+            "ls ../work-evil/".into(),
+        ])
+        .collect();
     let mut live = Live::open(&scratch, Backend::Landlock);
     for way in &ways {
         let finished = live.run(way);
@@ -213,7 +232,11 @@ fn a_host_that_speaks_another_language_is_not_served() {
             // Nothing is served before the walls are put on.
             read("sub/inside.txt"),
             command("touch made"),
-            Request::Settle { version: wire::VERSION + 1, plan: Box::new(session.plan().clone()) },
+            Request::Settle {
+                version: wire::VERSION + 1,
+                plan: Box::new(session.plan().clone()),
+                unfinished: Vec::new(),
+            },
         ] {
             let mut link = session.start_executor().unwrap();
             let (mut requests, mut responses) = link.take_streams().unwrap();

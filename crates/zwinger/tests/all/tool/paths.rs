@@ -51,6 +51,30 @@ fn a04_a05_writes_stay_inside() {
 }
 
 #[test]
+fn a04_edits_stay_inside() {
+    each_way(|scratch, way, tool| {
+        let arguments = json!({"path": way, "old_text": "secret", "new_text": "x"});
+        assert_refused(scratch, way, &tool("edit_file", arguments));
+    });
+}
+
+/// The control of all these: without zwinger each path is a way out.
+#[test]
+fn the_ways_out_lead_out() {
+    let scratch = Scratch::new();
+    scratch.plant();
+    for way in scratch.ways_out() {
+        let path = scratch.work.join(&way);
+        if way.ends_with("made") || way == "dangling-link" {
+            crate::scratch::write(&path, "x");
+            crate::scratch::remove(scratch.out.join("made"));
+        } else if !way.contains("fifo") && !way.contains("device") {
+            assert_eq!(read_text(&path), scratch.secret, "{way}");
+        }
+    }
+}
+
+#[test]
 fn a04_nothing_is_made_on_the_way_out() {
     for backend in BACKENDS {
         let scratch = Scratch::new();
