@@ -48,7 +48,7 @@ impl Custody {
     }
 
     /// The lock of the journal: whoever has it open counts as a part of the session that still runs.
-    pub(crate) fn lock(&self) -> Option<BorrowedFd<'_>> {
+    pub fn lock(&self) -> Option<BorrowedFd<'_>> {
         self.journal.lock()
     }
 

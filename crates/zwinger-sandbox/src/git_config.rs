@@ -17,7 +17,9 @@ pub(crate) struct Malformed;
 
 /// The variables that could make git run or read something, in their order; empty for settings that are safe.
 pub(crate) fn risky(text: &[u8]) -> Result<Vec<Variable>, Malformed> {
-    Ok(parse(text)?.into_iter().filter(|variable| !variable.is_safe()).collect())
+    let variables = parse(text)?;
+    let far = variables.iter().any(|variable| variable.names_another_machine());
+    Ok(variables.into_iter().filter(|variable| !variable.is_safe() || far && variable.fetches_when_read()).collect())
 }
 
 impl Variable {
@@ -29,6 +31,16 @@ impl Variable {
     /// `extensions.worktreeConfig`: whether settings of single worktrees count as well.
     pub(crate) fn lets_worktrees_differ(&self) -> bool {
         self.is_of("extensions", "worktreeconfig")
+    }
+
+    /// Of a partial clone, in which `git status` fetches what is missing (git-clone(1), `--filter`).
+    fn fetches_when_read(&self) -> bool {
+        self.is_of("extensions", "partialclone") || self.section == "remote" && self.name == "promisor"
+    }
+
+    fn names_another_machine(&self) -> bool {
+        let is_address = self.name == "url" || self.is_of("extensions", "partialclone");
+        is_address && self.value.as_deref().is_some_and(|value| !is_path(value))
     }
 
     fn is_of(&self, section: &str, name: &str) -> bool {
@@ -80,6 +92,12 @@ fn is_plain_address(value: &[u8]) -> bool {
     let helper = value.get(scheme..).is_some_and(|rest| rest.starts_with(b"::"));
     let option = value.starts_with(b"-") || value.windows(4).any(|four| four == b"://-");
     !helper && !option && !value.iter().any(u8::is_ascii_control)
+}
+
+/// A path of this machine or the name of a remote, and neither `SCHEME://` nor `HOST:PATH` (git-clone(1), "Git URLs").
+fn is_path(value: &[u8]) -> bool {
+    let before_slash = value.split(|byte| *byte == b'/').next().unwrap_or_default();
+    value.starts_with(b"file://") || !before_slash.contains(&b':')
 }
 
 fn parse(text: &[u8]) -> Result<Vec<Variable>, Malformed> {
@@ -248,6 +266,21 @@ mod tests {
     fn what_git_writes_for_other_clones_is_safe() {
         for text in WRITTEN_BY_GIT {
             assert!(is_safe(&format!("{CLONED}{text}")), "{text}");
+        }
+    }
+
+    #[test]
+    fn b05_a_partial_clone_of_another_machine_fetches_when_it_is_read() {
+        let clone = |url: &str| {
+            let remote = "[remote \"o\"]\n\tpromisor = true\n\tpartialclonefilter = blob:none\n\turl = ";
+            format!("[extensions]\n\tpartialClone = o\n{remote}{url}\n")
+        };
+        for near in ["/srv/project", "../project", "file:///srv/project"] {
+            assert!(is_safe(&clone(near)), "{near}");
+        }
+        for far in ["http://127.0.0.1/SECRET", "ssh://host/x", "host:x", "user@host:/x"] {
+            assert!(!is_safe(&clone(far)), "{far}");
+            assert!(is_safe(&format!("[remote \"o\"]\n\turl = {far}\n")), "{far}");
         }
     }
 

@@ -60,7 +60,7 @@ pub(crate) fn send<M: Serialize>(socket: BorrowedFd<'_>, message: &M, fds: &[Bor
         false => None,
     };
     fds.extend(file.iter().map(AsFd::as_fd));
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(&fds));
@@ -83,7 +83,7 @@ fn in_memory(bytes: &[u8]) -> io::Result<File> {
 pub(crate) fn receive<M: for<'de> Deserialize<'de>>(socket: BorrowedFd<'_>) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
     use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage};
     let mut buffer = vec![0_u8; INLINE + 1];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut reset = false;
     let received = loop {

@@ -98,10 +98,12 @@ const OF_EDITORS: [&str; 2] = [".idea", ".vscode"];
 const OF_GITHUB: [&str; 3] = ["copilot-instructions.md", "hooks", "instructions"];
 
 /// Parts of a git directory, a submodule's or a worktree's own, that make git run or trust something.
-const OF_GIT: [(&str, Kind); 5] = [
+const OF_GIT: [(&str, Kind); 6] = [
     ("config", Kind::Config),
     ("config.worktree", Kind::WorktreeConfig),
     ("hooks", Kind::Hook),
+    // Addresses, which may be `HELPER::ADDRESS` (git-fetch(1), "Named file in $GIT_DIR/remotes").
+    ("remotes", Kind::Hook),
     ("commondir", Kind::CommonDirectory),
     ("gitdir", Kind::Worktree),
 ];

@@ -5,7 +5,7 @@ mod inside;
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -56,11 +56,20 @@ enum Order {
 enum OrderOf<'a> {
     #[expect(dead_code, reason = "the order of the variants is the format")]
     Mapped,
-    Run((&'a Plan, &'a [OsString], &'a Limits, bool)),
+    Run((&'a Plan, &'a [OsString], &'a Limits, Kept)),
 }
 
-/// The walls, what runs in them within which limits, and whether the host watches for what is replaced.
-type Task = (Plan, Vec<OsString>, Limits, bool);
+/// The walls, what runs in them within which limits, and what the child keeps.
+type Task = (Plan, Vec<OsString>, Limits, Kept);
+
+/// Descriptors behind the outputs in the message, which the child has open to its end.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Kept {
+    /// What the caller wants open for as long as anything of the command runs.
+    held: bool,
+    /// The watch of the host for what is replaced.
+    watch: bool,
+}
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Report {
@@ -111,7 +120,8 @@ impl Launch {
     }
 
     /// Runs a command in the walls, which end with it. Must be called from a process with one thread. The process that held them
-    /// ends by itself and is waited for by the next [`Launch::begin`], as its end takes longer than many a command.
+    /// ends by itself and is waited for by the next [`Launch::begin`], as its end takes longer than many a command. `held` stays open
+    /// for as long as anything of the command may run, also when the caller is killed.
     ///
     /// # Errors
     /// As [`RunError`] says; nothing ran unless it is [`RunError::Lost`].
@@ -121,10 +131,11 @@ impl Launch {
         around: &Surroundings,
         argv: &[OsString],
         output: Output,
+        held: Option<BorrowedFd<'_>>,
     ) -> Result<(Finished, Enforcement), RunError> {
         let plan = self.backend.plan(confinement, around)?;
         let attempt = match self.child {
-            Ok(child) => child.bounded(around)?.run(&plan, confinement, argv, output)?,
+            Ok(child) => child.bounded(around)?.run(&plan, confinement, argv, output, held)?,
             Err(reason) => Attempt::NotPermitted(reason),
         };
         let reason = match attempt {
@@ -136,7 +147,7 @@ impl Launch {
         let around = around.without_namespaces(reason, confinement, &temporary.0)?;
         let plan = self.backend.plan(confinement, &around)?;
         let attempt = match Child::start(Namespaces::Hosts)? {
-            Ok(child) => child.bounded(&around)?.run(&plan, confinement, argv, output)?,
+            Ok(child) => child.bounded(&around)?.run(&plan, confinement, argv, output, held)?,
             Err(reason) => Attempt::NotPermitted(reason),
         };
         match attempt {
@@ -216,6 +227,7 @@ impl Child {
         confinement: &Confinement,
         argv: &[OsString],
         output: Output,
+        held: Option<BorrowedFd<'_>>,
     ) -> Result<Attempt, RunError> {
         let (outputs, ends) = match output {
             Output::Inherit => (Outputs::none(), None),
@@ -229,10 +241,11 @@ impl Child {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             watch => watch?,
         };
-        let order = OrderOf::Run((plan, argv, &confinement.limits, watch.is_some()));
+        let kept = Kept { held: held.is_some(), watch: watch.is_some() };
+        let order = OrderOf::Run((plan, argv, &confinement.limits, kept));
         // The child closes the watch last: the kernel waits for milliseconds then (fsnotify_wait_marks_destroyed).
         let watching = watch.as_ref().map(|watch| watch.watch.as_fd());
-        let fds: Vec<_> = ends.iter().flatten().map(AsFd::as_fd).chain(watching).collect();
+        let fds: Vec<_> = ends.iter().flatten().map(AsFd::as_fd).chain(held).chain(watching).collect();
         match send(self.socket.as_fd(), &order, &fds) {
             // It has ended already, and said why.
             Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {}

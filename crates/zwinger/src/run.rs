@@ -60,7 +60,7 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
     let (custody, around) = Custody::open(&confinement, Ok(&state));
     custody::show_earlier(confinement.workspace(), custody.earlier());
     let ticket = Audit::begin_run(&state, subject, &arguments.command)?;
-    let ran = launch.run(&confinement, &around, &arguments.command, output);
+    let ran = launch.run(&confinement, &around, &arguments.command, output, custody.lock());
     // In any case: what ran may have left something, also if zwinger failed.
     let settled = custody.close();
     custody::show(confinement.workspace(), &settled);

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
@@ -22,6 +22,9 @@ pub(super) fn identity(workspace: &Path) -> io::Result<(OwnedFd, (u64, u64))> {
     Ok((found, (status.st_dev, status.st_ino)))
 }
 
+/// How often the workspace is looked at: what is moved may bare more, one level of directories at a time.
+const ROUNDS: usize = 100;
+
 /// `false`: the workspace is somewhere else now, and another directory in its place, so the journal is still needed.
 pub(super) fn settle(record: &Record, mut quarantine: Quarantine<'_>, settled: &mut Settled) -> bool {
     let mut tell = |what: &str| settled.unseen.push(format!("the workspace {}: {what}", record.workspace.display()));
@@ -37,8 +40,8 @@ pub(super) fn settle(record: &Record, mut quarantine: Quarantine<'_>, settled: &
         }
     };
     finish_moves(record, &workspace, settled);
-    let mut tried = BTreeSet::new();
-    loop {
+    let mut tried: BTreeSet<PathBuf> = BTreeSet::new();
+    for round in 1.. {
         let scan = Scan::closing(&record.workspace);
         let comparison = Comparison {
             workspace: &workspace,
@@ -55,12 +58,19 @@ pub(super) fn settle(record: &Record, mut quarantine: Quarantine<'_>, settled: &
         let is_left =
             |taken: &Quarantined| taken.kept_at.as_ref().is_none_or(|kept| kept.starts_with(&record.workspace));
         let again = quarantine.is_somewhere() && taken.iter().any(is_left);
+        // One that was only renamed may count by its new name too, where everything does.
+        let inside = |taken: &Quarantined| Some(taken.kept_at.as_ref()?.strip_prefix(&record.workspace).ok()?.into());
+        tried.extend(taken.iter().filter_map(inside));
         settled.quarantined.extend(taken);
-        if !again {
+        if !again || round == ROUNDS {
             settled.unseen.extend(scan.unseen);
-            return true;
+            settled
+                .unseen
+                .extend(again.then(|| format!("it was looked at {ROUNDS} times, and there was more each time")));
+            break;
         }
     }
+    true
 }
 
 /// What was moved by a zwinger that was killed then is told, and its original put back where nothing is.

@@ -18,10 +18,10 @@ use crate::walls::{self, OwnIds, Passed, PrivateNetwork, Processes, Tree, WallEr
 
 /// Returns our exit status.
 pub(super) fn inside(namespaces: Namespaces, own_ids: OwnIds, processors: Processors, socket: &OwnedFd) -> i32 {
-    let mut watching = None;
+    let mut kept = Vec::new();
     let mut passed = Passed::default();
     let begun = begin(namespaces, own_ids, processors, socket);
-    let raised = begun.and_then(|begun| raise(begun, processors, socket, &mut watching, &mut passed));
+    let raised = begun.and_then(|begun| raise(begun, processors, socket, &mut kept, &mut passed));
     let report = match raised {
         Err(error) => Report::Failed { not_permitted: error.not_permitted(), text: error.to_string() },
         // The host has given it up.
@@ -40,7 +40,7 @@ pub(super) fn inside(namespaces: Namespaces, own_ids: OwnIds, processors: Proces
     // Before zwinger ends, and others read on.
     drop(passed);
     let sent = send(socket.as_fd(), &report, &[]);
-    if watching.is_some() {
+    if !kept.is_empty() {
         // Until the host has closed its own; it reads the output to its end before.
         let _ = rustix::stdio::dup2_stdout(socket);
         let _ = rustix::stdio::dup2_stderr(socket);
@@ -98,16 +98,14 @@ fn raise(
     begun: Begun,
     processors: Processors,
     socket: &OwnedFd,
-    watching: &mut Option<OwnedFd>,
+    kept: &mut Vec<OwnedFd>,
     passed: &mut Passed,
 ) -> Result<Option<Task>, WallError> {
     let received = receive::<Order>(socket.as_fd()).map_err(WallError::at("take the order"))?;
     let Some((Order::Run(mut order), mut ends)) = received else { return Ok(None) };
     processors.take_back();
-    let (plan, _, _, is_watched) = &mut *order;
-    if *is_watched {
-        *watching = ends.pop();
-    }
+    let (plan, _, _, what) = &mut *order;
+    *kept = ends.split_off(ends.len().saturating_sub(usize::from(what.held) + usize::from(what.watch)));
     if let [stdout, stderr] = ends.as_slice() {
         // The command inherits these two; nobody else holds them when it ends.
         rustix::stdio::dup2_stdout(stdout).map_err(WallError::at("connect the output"))?;
@@ -135,7 +133,7 @@ fn raise(
         walls::drop_capabilities(plan)?;
         walls::seal_calls(seal)?;
     }
-    if *is_watched {
+    if what.watch {
         let workspace = supervisor::open_directory(Path::new(".")).map_err(WallError::at("enter the workspace"))?;
         send(socket.as_fd(), &Report::Raised, &[workspace.as_fd()])
             .map_err(WallError::at("tell that the walls stand"))?;

@@ -2,29 +2,50 @@
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use rustix::process::Pid;
 
+/// Descriptors that one look takes: more would keep the supervisor from its deadline, a microsecond or two each.
+const MOST: usize = 20_000;
+
 /// What files in memory hold, each counted once whoever has it open.
 #[derive(Debug, Default)]
-pub(super) struct OpenFiles(HashMap<(u64, u64), u64>);
+pub(super) struct OpenFiles {
+    files: HashMap<(u64, u64), u64>,
+    looked_at: usize,
+}
 
 impl OpenFiles {
     /// Adds those that a process has open, if it lets itself be looked at.
     pub(super) fn add(&mut self, pid: Pid) {
-        let fds = std::fs::read_dir(format!("/proc/{}/fd", pid.as_raw_pid()));
-        for fd in fds.into_iter().flatten().flatten() {
+        let base = format!("/proc/{}", pid.as_raw_pid());
+        self.add_table(Path::new(&base));
+        // A first thread that has ended shows an empty table; the others still have theirs.
+        if std::fs::read_dir(format!("{base}/fd")).map_or(true, |mut fds| fds.next().is_none()) {
+            let threads = std::fs::read_dir(format!("{base}/task")).into_iter().flatten().flatten();
+            threads.for_each(|thread| self.add_table(&thread.path()));
+        }
+    }
+
+    fn add_table(&mut self, task: &Path) {
+        for fd in std::fs::read_dir(task.join("fd")).into_iter().flatten().flatten() {
+            self.looked_at += 1;
+            if self.looked_at > MOST {
+                return;
+            }
             let is_in_memory =
                 fd.path().read_link().is_ok_and(|to| to.as_os_str().as_encoded_bytes().starts_with(b"/memfd:"));
             if let Some(file) = is_in_memory.then(|| fd.path().metadata().ok()).flatten() {
                 // stat(2): blocks of 512 bytes.
-                self.0.insert((file.dev(), file.ino()), file.blocks().saturating_mul(512));
+                self.files.insert((file.dev(), file.ino()), file.blocks().saturating_mul(512));
             }
         }
     }
 
+    /// More than there can be when there were too many to look at: what is not counted is not permitted.
     pub(super) fn bytes(&self) -> u64 {
-        self.0.values().sum()
+        if self.looked_at > MOST { u64::MAX } else { self.files.values().sum() }
     }
 }
 
@@ -67,7 +88,7 @@ mod tests {
         files.add(rustix::process::getpid());
         files.add(rustix::process::getpid());
         let own = rustix::fs::fstat(&file).unwrap();
-        assert_eq!(files.0.get(&(own.st_dev, own.st_ino)), Some(&(1 << 16)));
+        assert_eq!(files.files.get(&(own.st_dev, own.st_ino)), Some(&(1 << 16)));
         assert!(files.bytes() >= 1 << 16);
     }
 }

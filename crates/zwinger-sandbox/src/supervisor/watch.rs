@@ -81,7 +81,8 @@ impl Watch {
         let details = limits.memory.is_some() || limits.processes.is_some();
         let enough = limits.tasks.saturating_mul(2);
         let mut tally = Tally::of(top, Wanted { details, files: limits.memory.is_some(), enough });
-        tally.in_files += self.segments.map_or(0, |before| segments().saturating_sub(before));
+        let segments = self.segments.map_or(0, |before| segments().saturating_sub(before));
+        tally.in_files = tally.in_files.saturating_add(segments);
         let hit = self.judge(&tally, limits, || tally::proportional_memory(&tally.pids));
         let cost = processor_time().saturating_sub(begun);
         self.next = Instant::now() + (cost * RATIO).clamp(INTERVAL, LONGEST);

@@ -76,16 +76,13 @@ pub(super) fn cover_proc(plan: &Plan) -> Result<(), WallError> {
     freeze_proc(plan)
 }
 
-/// Bounds the process namespace that /proc shows, and makes its settings read-only: to others than root they are by their modes,
-/// and Landlock holds them for both.
+/// Bounds the process namespace that /proc shows, and makes it read-only: Landlock refuses writes there to everybody, but knows
+/// nothing of modes and owners, which belong to the machine's entries for good, and root could change.
 pub(super) fn freeze_proc(plan: &Plan) -> Result<(), WallError> {
     if let Some(tasks) = plan.task_ids {
         task_ids::bound(tasks).map_err(WallError::at("bound the number of tasks"))?;
     }
-    if plan.root_caller {
-        freeze_tree(Path::new("/proc/sys")).map_err(WallError::at("make /proc/sys read-only"))?;
-    }
-    Ok(())
+    freeze(Path::new("/proc")).map_err(WallError::at("make /proc read-only"))
 }
 
 /// The host's whole tree, open; the paths of its parts are looked up in it, whatever the root of this process is.
@@ -273,9 +270,10 @@ pub(super) fn hide(path: &Path) -> Result<(), WallError> {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        // Any other answer than this one, and it is covered.
-        let is_closed = |access| rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS) == Err(Errno::ACCESS);
-        if !(is_closed(Access::READ_OK) && is_closed(Access::WRITE_OK)) {
+        // Any other answer than this one, and it is covered. A directory that can be searched shows what is known by name.
+        let is_closed =
+            |access: &Access| rustix::fs::accessat(CWD, path, *access, AtFlags::EACCESS) == Err(Errno::ACCESS);
+        if ![Access::READ_OK, Access::WRITE_OK, Access::EXEC_OK].iter().all(is_closed) {
             attach_to(&cover_for(&entry)?, &entry)?;
         }
         Ok(())
@@ -306,13 +304,6 @@ fn attach_to(tree: &OwnedFd, entry: &OwnedFd) -> io::Result<()> {
 pub(super) fn freeze(at: &Path) -> io::Result<()> {
     let path = sys::c_string(at)?;
     attributes(CWD.as_fd(), &path, MountAttributes { read_only: true, private: false, recursive: false })
-}
-
-/// Binds a directory over itself, read-only.
-fn freeze_tree(at: &Path) -> io::Result<()> {
-    let tree = clone_at(at)?;
-    attributes(tree.as_fd(), c"", MountAttributes { read_only: true, private: false, recursive: true })?;
-    attach(&tree, at)
 }
 
 pub(super) fn attributes(dir: std::os::fd::BorrowedFd<'_>, path: &CStr, attributes: MountAttributes) -> io::Result<()> {

@@ -55,7 +55,8 @@ impl Tree {
             mounts::make_temporary(Path::new(path)).map_err(WallError::at("make a directory for temporary files"))?;
         }
         for device in plan::DEVICES {
-            place(&host, &Bind { path: device.into(), writable: true })?;
+            // A device is written through a read-only mount too; its mode and owner, which are the machine's, are not.
+            place(&host, &Bind { path: device.into(), writable: false })?;
         }
         place(&host, &Bind { path: plan::PROCESSORS.into(), writable: false })?;
         mounts::dev_entries().map_err(WallError::at("arrange /dev"))?;

@@ -311,9 +311,9 @@ fn without_a_place_it_is_named(scratch: &Scratch) {
     assert!(reason.to_string().contains("no quarantine"), "{reason}");
     // Without a state there is no audit either, and one that could be written from inside is none.
     let mut command = scratch.zwinger(&["run", "--", "sh", "-c", "echo x > AGENTS.md"]);
-    command.env_remove("HOME").env_remove("XDG_STATE_HOME");
+    command.env("XDG_STATE_HOME", "/proc/nowhere");
     let ended = scratch.start(command).end();
-    assert!(ended.code == 125 && ended.stderr.contains("set XDG_STATE_HOME"), "{ended:?}");
+    assert!(ended.code == 125 && ended.stderr.contains("/proc/nowhere"), "{ended:?}");
     let mut command = scratch.zwinger(&["run", "--", "sh", "-c", "echo x > AGENTS.md"]);
     command.env("XDG_STATE_HOME", scratch.work.join("state"));
     let ended = scratch.start(command).end();

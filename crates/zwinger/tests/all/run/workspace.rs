@@ -4,9 +4,44 @@ use serde_json::json;
 
 use crate::scratch::{Scratch, chmod, make_dir, read_text, write};
 
-for_every_caller!(g13_secrets_are_hidden, b05_what_git_runs_is_not_changed);
+for_every_caller!(
+    g13_secrets_are_hidden,
+    g13_a_directory_that_can_only_be_searched_is_hidden,
+    d11_devices_and_proc_are_read_only_mounts,
+    b05_what_git_runs_is_not_changed,
+);
 
 const SECRETS: [&str; 3] = [".env", "sub/.env", "sub/.env.production"];
+
+fn g13_a_directory_that_can_only_be_searched_is_hidden(scratch: &Scratch) {
+    let directory = scratch.out.join("d");
+    make_dir(&directory);
+    write(directory.join("f"), &scratch.secret);
+    chmod(directory.join("f"), 0o644);
+    chmod(&directory, 0o111);
+    let words = ["--read", scratch.out.to_str().unwrap(), "--hide", directory.to_str().unwrap()];
+    let cat = format!("cat {}/f", directory.display());
+    assert!(!scratch.sh_with(&words, &cat).shows(&scratch.secret));
+    // It is that option that hides it.
+    let shown = scratch.sh_with(&words[..2], &cat);
+    chmod(&directory, 0o755);
+    assert!(shown.shows(&scratch.secret), "{shown:?}");
+}
+
+/// What is the machine's in the tree keeps its modes, owners and times: Landlock knows nothing of them.
+fn d11_devices_and_proc_are_read_only_mounts(scratch: &Scratch) {
+    if !scratch.caller.has_namespaces() {
+        return;
+    }
+    let mounts = scratch.sh("cat /proc/self/mountinfo").text();
+    for at in ["/proc", "/dev/null", "/dev/tty"] {
+        let mount = mounts.lines().rfind(|line| line.split(' ').nth(4) == Some(at));
+        let options = mount.and_then(|mount| mount.split(' ').nth(5)).unwrap_or_default();
+        assert!(options.split(',').any(|option| option == "ro"), "{at}: {mounts}");
+    }
+    // They can be written all the same.
+    assert_eq!(scratch.sh("echo x > /dev/null && echo written").text(), "written\n");
+}
 
 fn g13_secrets_are_hidden(scratch: &Scratch) {
     for path in SECRETS.iter().chain(&["sub/.env.example"]) {
