@@ -1,6 +1,6 @@
 //! One command from start to the proof that nothing of it is left.
 //!
-//! The proof: one process adopts every orphan of the command ([`Reaper`]), so every living descendant has a chain of parents that
+//! The proof: one process adopts every orphan of the command (`reaper.rs`), so every living descendant has a chain of parents that
 //! ends at it, setsid(2) and double forks included; when its wait(2) says ECHILD the tree is empty.
 
 mod reaper;
