@@ -180,7 +180,7 @@ impl Sessions {
         Ok(sessions)
     }
 
-    /// As [`Sessions::open`], but makes nothing: `None` where there are none. `state` is where [`State::default_path`] says.
+    /// Opens what is there and makes nothing: `None` where there are none. `state` is where [`State::default_path`] says.
     ///
     /// # Errors
     /// When their directory cannot be used.
