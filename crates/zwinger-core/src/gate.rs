@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::action::Action;
+use crate::action::{Action, Edited};
 use crate::audit::{Audit, Ticket};
 use crate::error::{Broken, Denied};
 use crate::policy::{Judgement, Verdict};
@@ -26,8 +26,10 @@ impl Authorized {
     /// The file and the content that a person saw and let be written.
     pub(crate) fn seen_write(&self) -> Option<(&Path, &str)> {
         match &self.action {
-            Action::Write { path, content, .. } if self.seen => Some((path.as_ref(), content)),
-            _ => None,
+            Action::Write { path, content, .. } | Action::Edit { path, edited: Edited { content, .. }, .. } => {
+                self.seen.then_some((path.as_ref(), content))
+            }
+            Action::Read { .. } | Action::List { .. } | Action::Run { .. } | Action::Time => None,
         }
     }
 

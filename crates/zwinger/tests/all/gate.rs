@@ -164,9 +164,15 @@ fn what_was_seen_stays() {
     let ended = terminal.answer(running, "y");
     assert!(ended.json()["success"] == true && !ended.stderr.contains("quarantined"), "{ended:?}");
     assert_eq!(read_text(scratch.work.join("sub/CLAUDE.md")), "seen\n");
+    let edit = json!({"path": "sub/CLAUDE.md", "old_text": "seen", "new_text": "seen again"});
+    let mut terminal = Terminal::new();
+    let running = terminal.tool(&scratch, "edit_file", &edit, "");
+    let ended = terminal.answer(running, "y");
+    assert!(ended.json()["success"] == true && !ended.stderr.contains("quarantined"), "{ended:?}");
+    assert_eq!(read_text(scratch.work.join("sub/CLAUDE.md")), "seen again\n");
     let ended = scratch.sh("echo more >> sub/CLAUDE.md");
     assert!(ended.stderr.contains("quarantined sub/CLAUDE.md (changed: "), "{ended:?}");
-    assert_eq!(read_text(scratch.work.join("sub/CLAUDE.md")), "seen\n");
+    assert_eq!(read_text(scratch.work.join("sub/CLAUDE.md")), "seen again\n");
 }
 
 #[test]
