@@ -25,7 +25,9 @@ impl Terms {
             Ok(below) => escape::line(&below.to_string_lossy()),
             Err(_) => escape::line(&path.to_string_lossy()),
         };
-        let writable: Vec<_> = confinement.writable().map(name).collect();
+        // The workspace is the first of them, and in plan mode only read.
+        let writable = confinement.writable().skip(usize::from(confinement.is_read_only()));
+        let writable: String = writable.map(|path| name(path) + ", ").collect();
         let mut hidden_names: Vec<_> = hidden.iter().take(MOST).map(|path| name(path)).collect();
         if hidden.len() > MOST {
             hidden_names.push(format!("{} more", hidden.len() - MOST));
@@ -34,7 +36,7 @@ impl Terms {
             hidden_names.push("most of ~".into());
         }
         Self {
-            writable: writable.join(", "),
+            writable,
             network: if confinement.network() == Network::Off { "off" } else { "on" },
             hidden: hidden_names.join(", "),
         }
@@ -42,7 +44,7 @@ impl Terms {
 
     /// The line for a command that failed.
     pub(crate) fn line(&self, read_only: bool) -> String {
-        let writable = if read_only { String::new() } else { format!("{}, ", self.writable) };
+        let writable = if read_only { "" } else { &self.writable };
         let network = if read_only { "off" } else { self.network };
         let hidden = if self.hidden.is_empty() { String::new() } else { format!(" · hidden: {}", self.hidden) };
         format!(
@@ -68,5 +70,7 @@ mod tests {
         let terms = Terms::of(&confinement, &[HostPath::from(confinement.workspace().join("a/.env"))]);
         assert!(terms.line(false).contains("network on"));
         assert_eq!(terms.line(true), format!("walls: writable here: $TMPDIR · network off {end}"));
+        confinement.set_read_only();
+        assert!(Terms::of(&confinement, &[]).line(false).starts_with("walls: writable here: $TMPDIR · network on"));
     }
 }
