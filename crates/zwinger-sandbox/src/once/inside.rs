@@ -22,6 +22,7 @@ pub(super) fn inside(namespaces: Namespaces, own_ids: OwnIds, processors: Proces
     let mut passed = Passed::default();
     let begun = begin(namespaces, own_ids, processors, socket);
     let raised = begun.and_then(|begun| raise(begun, processors, socket, &mut kept, &mut passed));
+    let is_watched = matches!(&raised, Ok(Some((.., what))) if what.watch);
     let report = match raised {
         Err(error) => Report::Failed { not_permitted: error.not_permitted(), text: error.to_string() },
         // The host has given it up.
@@ -40,7 +41,7 @@ pub(super) fn inside(namespaces: Namespaces, own_ids: OwnIds, processors: Proces
     // Before zwinger ends, and others read on.
     drop(passed);
     let sent = send(socket.as_fd(), &report, &[]);
-    if !kept.is_empty() {
+    if is_watched {
         // Until the host has closed its own; it reads the output to its end before.
         let _ = rustix::stdio::dup2_stdout(socket);
         let _ = rustix::stdio::dup2_stderr(socket);
