@@ -167,6 +167,15 @@ pub(crate) fn run_before_others() -> io::Result<()> {
     })
 }
 
+/// sched(7), SCHED_BATCH: a process takes its turn of the processor as before, but never that of another in the middle.
+pub(crate) fn let_others_finish(child: Pid) -> io::Result<()> {
+    let priority: c_int = 0;
+    // SAFETY: the kernel reads an int behind the pointer, which is live.
+    check(unsafe {
+        libc::syscall(libc::SYS_sched_setscheduler, child.as_raw_pid(), libc::SCHED_BATCH, &raw const priority)
+    })
+}
+
 /// Lets the terminal's interrupt and quit keys end the command and not the waiting host.
 pub(crate) fn ignore_terminal_signals() {
     for signal in [libc::SIGINT, libc::SIGQUIT] {

@@ -18,8 +18,11 @@ pub(crate) struct PrivateNetwork(Aside<OwnedFd>);
 impl PrivateNetwork {
     /// Starts making it.
     pub(crate) fn begin(processors: Processors) -> Result<Self, WallError> {
-        let making = Aside::start(make).inspect(|making| processors.leave_ours_to_us(making.pid()));
-        making.map(Self).map_err(WallError::at("make a network namespace"))
+        let making = Aside::start(make).map_err(WallError::at("make a network namespace"))?;
+        // The host is at work where this goes to, and we wait for the host first: without this, only later.
+        let _ = sys::let_others_finish(making.pid());
+        processors.leave_ours_to_us(making.pid());
+        Ok(Self(making))
     }
 
     /// Waits until it is made and moves this process into it.
