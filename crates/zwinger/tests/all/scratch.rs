@@ -52,11 +52,12 @@ impl Scratch {
     }
 
     pub(crate) fn of(caller: Caller, system: System) -> Self {
-        // Beside what was built: there the walls themselves have to hold, while a private /tmp would cover all of it.
+        // Beside what was built, or where another user gets too: there the walls themselves have to hold, while a private
+        // /tmp would cover all of it.
         let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let builder = || tempfile::Builder::new();
-        let beside = reachable_by_all(target).then(|| builder().prefix("it-").tempdir_in(target).ok()).flatten();
-        let directory = beside.unwrap_or_else(|| builder().prefix("it-").tempdir().unwrap());
+        let beside =
+            if !rustix::process::geteuid().is_root() || reachable_by_all(target) { target } else { Path::new("/srv") };
+        let directory = tempfile::Builder::new().prefix("it-").tempdir_in(beside).unwrap();
         fs::set_permissions(&directory, Permissions::from_mode(0o755)).unwrap();
         let base = directory.path().canonicalize().unwrap();
         let [work, out, home, state, temporary] = ["work", "work-evil", "home", "state", "tmp"].map(|name| {
