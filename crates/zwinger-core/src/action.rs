@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::edit::Edit;
 use crate::error::Invalid;
+use crate::executor::JobId;
 use crate::executor::wire::Present;
 
 /// A path as the model gave it, without NUL and not absolute. That it stays beneath the workspace is for the kernel to say
@@ -132,12 +133,24 @@ pub enum Action {
     Run {
         /// The command line.
         command: String,
-        /// Wall time.
-        timeout: Duration,
+        /// Wall time; `None`: as long as the session.
+        timeout: Option<Duration>,
         /// Where it starts.
         directory: WorkspacePath,
         /// Whether one more wall keeps it from writing and from the network.
         read_only: bool,
+        /// Whether the call comes back while it runs.
+        background: bool,
+    },
+    /// Show what a command in the background printed.
+    JobOutput {
+        /// Its number.
+        job: JobId,
+    },
+    /// Stop a command in the background.
+    JobStop {
+        /// Its number.
+        job: JobId,
     },
     /// Tell the time.
     Time,
@@ -168,6 +181,8 @@ pub enum Effect {
         /// Whether one more wall keeps it from writing and from the network.
         read_only: bool,
     },
+    /// Looks at a command in the background that this session started, or stops it.
+    Job,
     /// Looks at the clock.
     Clock,
 }
@@ -182,6 +197,7 @@ impl Action {
             Self::Run { command, read_only, .. } => {
                 vec![Effect::Execute { command: command.clone(), read_only: *read_only }]
             }
+            Self::JobOutput { .. } | Self::JobStop { .. } => vec![Effect::Job],
             Self::Time => vec![Effect::Clock],
         }
     }
@@ -194,6 +210,8 @@ impl Action {
             Self::Write { .. } => "write_file",
             Self::Edit { .. } => "edit_file",
             Self::Run { .. } => "run_command",
+            Self::JobOutput { .. } => "job_output",
+            Self::JobStop { .. } => "job_stop",
             Self::Time => "get_time",
         }
     }

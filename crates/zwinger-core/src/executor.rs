@@ -2,6 +2,7 @@
 
 mod cancel;
 mod files;
+mod jobs;
 mod link;
 pub mod serve;
 mod slots;
@@ -22,9 +23,12 @@ use crate::action::{Action, WorkspacePath};
 use crate::audit::Ticket;
 use crate::error::Failed;
 use crate::gate::Authorized;
-use crate::output::{LiveText, Raw};
+use crate::output::{Came, LiveText, Raw};
 pub use cancel::Cancel;
-use link::{Heard, Link, Waiter};
+pub use jobs::JobId;
+use jobs::Jobs;
+pub(crate) use jobs::Report;
+use link::{Heard, Link, Tell, Waiter};
 use slots::Slots;
 pub use terms::Terms;
 use wire::{Present, Refusal, Request, Response};
@@ -50,6 +54,7 @@ pub struct Executor {
     terms: Terms,
     link: Mutex<Option<Link>>,
     slots: Slots,
+    jobs: Jobs,
     next: AtomicU64,
 }
 
@@ -90,6 +95,7 @@ impl Executor {
             confinement,
             link: Mutex::new(None),
             slots: Slots::default(),
+            jobs: Jobs::default(),
             next: AtomicU64::new(1),
         };
         let below = |path: &HostPath| Some(path.strip_prefix(executor.confinement.workspace()).ok()?.into());
@@ -141,7 +147,7 @@ impl Executor {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (tell, heard) = mpsc::channel();
         let _told = during.cancel.map(|cancel| cancel.tell(id, tell.clone()));
-        let requests = self.expect(id, Waiter { tell, what, directory })?;
+        let requests = self.expect(id, Waiter { tell: Tell::Call(tell), what, directory })?;
         match link::send(&requests, id, request) {
             Err(error) if error.kind() == std::io::ErrorKind::InvalidData => return Err(Failed(error.to_string())),
             // A broken pipe is the executor's end, of which we hear as everyone does.
@@ -156,11 +162,7 @@ impl Executor {
                     during.live.iter().for_each(|live| live(&shown));
                 }
                 Ok(Heard::Answer(Response::Refused(refusal))) => return Err(Failed(explain(&refusal))),
-                Ok(Heard::Answer(Response::EndedWith(finished))) => {
-                    // The next request must not go to this executor, which may not have ended yet. Another may be there already.
-                    lock(&self.link).iter_mut().filter(|link| link.has(&requests)).for_each(Link::ends);
-                    return Ok(Response::Finished(finished));
-                }
+                Ok(Heard::Answer(Response::EndedWith(finished))) => return Ok(Response::Finished(finished)),
                 Ok(Heard::Answer(answer)) => return Ok(answer),
                 Ok(Heard::Cancelled) => {
                     let _ = link::send(&requests, id, Request::Cancel { id });
@@ -212,6 +214,23 @@ impl Executor {
         (self.perform(&action, during), action, ticket)
     }
 
+    /// Starts a command that nobody waits for, beyond its first moments.
+    fn begin_job(&self, request: Request, what: &str) -> Result<Came, Failed> {
+        let (job_id, job) = self.jobs.begin()?;
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let waiter = Waiter { tell: Tell::Job(job.clone()), what: format!("job {job_id} ({what})"), directory: None };
+        let ordered = self.expect(id, waiter).and_then(|requests| {
+            job.ordered(id, &requests);
+            match link::send(&requests, id, request) {
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Err(Failed(error.to_string())),
+                // A broken pipe is the executor's end, of which the job hears.
+                Err(_) | Ok(()) => Ok(()),
+            }
+        });
+        ordered.inspect_err(|_| self.jobs.forget(job_id))?;
+        self.jobs.first_look(job_id, &job).map(|report| Came::Job(job_id, report))
+    }
+
     fn perform(&self, action: &Action, during: During<'_>) -> Raw {
         let path = |path: &WorkspacePath| path.as_ref().into();
         let cancelled = || Raw::new(Err(Failed("cancelled before it began.".into())));
@@ -231,20 +250,29 @@ impl Executor {
                 let (content, base) = (edited.content.as_bytes().to_vec(), edited.before.as_ref().map(|old| old.hash));
                 (Request::Write { path: path(file), content, base }, file.to_string())
             }
-            Action::Run { command, timeout, directory, read_only } => {
-                let limits = Limits { time: Some(*timeout), ..self.confinement.limits.clone() };
+            Action::Run { command, timeout, directory, read_only, background } => {
+                let limits = Limits { time: *timeout, ..self.confinement.limits.clone() };
                 let argv = vec!["/bin/sh".into(), "-c".into(), command.into()];
-                let (directory, live) = (path(directory), during.live.is_some());
+                let (directory, live) = (path(directory), *background || during.live.is_some());
                 (Request::Run { argv, limits, directory, read_only: *read_only, live }, command.clone())
             }
-            Action::Time => return Raw::new(Ok(Response::Settled)),
+            Action::JobOutput { job } => return Raw::new(self.jobs.look(*job).map(|report| Came::Job(*job, report))),
+            Action::JobStop { job } => {
+                let patience = self.confinement.limits.grace + PATIENCE;
+                return Raw::new(self.jobs.stop(*job, patience).map(|report| Came::Job(*job, report)));
+            }
+            Action::Time => return Raw::new(Ok(Came::Answer(Response::Settled))),
         };
-        let slot = matches!(request, Request::Run { .. }).then(|| self.slots.take(during.cancel));
+        let is_job = matches!(action, Action::Run { background: true, .. });
+        let slot = (!is_job && matches!(request, Request::Run { .. })).then(|| self.slots.take(during.cancel));
         if matches!(slot, Some(None)) || during.cancel.is_some_and(Cancel::is_cancelled) {
             return cancelled();
         }
         let what = label(action.tool(), &about_it);
-        Raw::new(self.request(request, what, during).map_err(|failed| about(action, failed)))
+        if is_job {
+            return Raw::new(self.begin_job(request, &what));
+        }
+        Raw::new(self.request(request, what, during).map(Came::Answer).map_err(|failed| about(action, failed)))
     }
 }
 
@@ -303,7 +331,7 @@ fn about(action: &Action, Failed(text): Failed) -> Failed {
         | Action::List { path, .. }
         | Action::Write { path, .. }
         | Action::Edit { path, .. } => Failed(format!("{path} {text}")),
-        Action::Run { .. } | Action::Time => Failed(text),
+        Action::Run { .. } | Action::JobOutput { .. } | Action::JobStop { .. } | Action::Time => Failed(text),
     }
 }
 

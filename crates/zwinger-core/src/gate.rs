@@ -29,7 +29,7 @@ impl Authorized {
             Action::Write { path, content, .. } | Action::Edit { path, edited: Edited { content, .. }, .. } => {
                 self.seen.then_some((path.as_ref(), content))
             }
-            Action::Read { .. } | Action::List { .. } | Action::Run { .. } | Action::Time => None,
+            _ => None,
         }
     }
 
@@ -95,6 +95,8 @@ pub enum Grant {
     File(crate::action::WorkspacePath),
     /// To run this command line, in this directory, able to write or not.
     Command(String, crate::action::WorkspacePath, bool),
+    /// The same in the background, without an end of its own.
+    Job(String, crate::action::WorkspacePath, bool),
 }
 
 impl Grant {
@@ -103,10 +105,15 @@ impl Grant {
         match action {
             Action::Write { path, .. } | Action::Edit { path, .. } => Some(Self::File(path.clone())),
             // In another directory the same words are another command.
-            Action::Run { command, directory, read_only, .. } => {
-                Some(Self::Command(command.clone(), directory.clone(), *read_only))
+            Action::Run { command, directory, read_only, background, .. } => {
+                let kind = if *background { Self::Job } else { Self::Command };
+                Some(kind(command.clone(), directory.clone(), *read_only))
             }
-            Action::Read { .. } | Action::List { .. } | Action::Time => None,
+            Action::Read { .. }
+            | Action::List { .. }
+            | Action::JobOutput { .. }
+            | Action::JobStop { .. }
+            | Action::Time => None,
         }
     }
 }
@@ -203,7 +210,11 @@ fn declined(action: &Action) -> Denied {
     Denied(match action {
         Action::Write { path, .. } | Action::Edit { path, .. } => format!("write to {path} declined by the user."),
         Action::Run { .. } => "command declined by the user.".into(),
-        Action::Read { .. } | Action::List { .. } | Action::Time => "declined by the user.".into(),
+        Action::Read { .. }
+        | Action::List { .. }
+        | Action::JobOutput { .. }
+        | Action::JobStop { .. }
+        | Action::Time => "declined by the user.".into(),
     })
 }
 

@@ -1,6 +1,7 @@
 //! From what ran to what may leave: [`Raw`] cannot be shown or serialised, [`Outcome`] can.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use serde::Serialize;
 use zwinger_sandbox::supervisor::Finished;
@@ -9,17 +10,26 @@ use zwinger_sandbox::{Backend, Captured, Enforcement};
 use crate::action::{Action, Edited};
 use crate::edit;
 use crate::error::{Broken, Denied, Failed, Invalid};
+
 use crate::executor::wire::{ListedEntry, Response};
-use crate::executor::{Executor, Terms};
+use crate::executor::{Executor, JobId, Report, Terms};
 use crate::question;
 
 /// What came back from inside the walls. Hostile until `make_safe`.
 #[derive(Debug)]
-pub struct Raw(Result<Response, Failed>);
+pub struct Raw(Result<Came, Failed>);
+
+/// As it came.
+#[derive(Debug)]
+pub(crate) enum Came {
+    Answer(Response),
+    /// From a command in the background, as far as it was heard of.
+    Job(JobId, Report),
+}
 
 impl Raw {
-    pub(crate) fn new(response: Result<Response, Failed>) -> Self {
-        Self(response)
+    pub(crate) fn new(came: Result<Came, Failed>) -> Self {
+        Self(came)
     }
 }
 
@@ -50,6 +60,9 @@ pub struct Outcome {
     /// One line for the model, beginning with `Error: `.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// The command in the background that this is about, and that still runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobId>,
     /// What a command adds.
     #[serde(flatten)]
     pub command: Option<CommandOutcome>,
@@ -105,11 +118,12 @@ pub struct Truncated {
 
 impl Outcome {
     fn text(output: String) -> Self {
-        Self { success: true, output, error: None, command: None, kind: Kind::Succeeded }
+        Self { success: true, output, error: None, job: None, command: None, kind: Kind::Succeeded }
     }
 
     fn error(kind: Kind, text: impl std::fmt::Display) -> Self {
-        Self { success: false, output: String::new(), error: Some(format!("Error: {text}")), command: None, kind }
+        let error = Some(format!("Error: {text}"));
+        Self { success: false, output: String::new(), error, job: None, command: None, kind }
     }
 
     /// Of a command; `limit` says which time limit it had, for the case that this ended it.
@@ -133,6 +147,7 @@ impl Outcome {
             success,
             output: text(&finished.output),
             error,
+            job: None,
             kind: if success { Kind::Succeeded } else { Kind::Failed },
             command: Some(CommandOutcome {
                 exit_code,
@@ -157,7 +172,7 @@ impl Outcome {
             if !text.is_empty() && !text.ends_with('\n') {
                 text.push('\n');
             }
-            let seconds = std::time::Duration::from_millis(command.duration_ms).as_secs_f64();
+            let seconds = Duration::from_millis(command.duration_ms).as_secs_f64();
             // Writing to a String cannot fail.
             let _ = write!(text, "[exit {} · {seconds:.1} s · {}]", command.exit_code, command.backend);
             if let Some(cut) = command.truncated {
@@ -228,7 +243,8 @@ impl Raw {
     /// Turns what came from inside into text: valid UTF-8, bounded, one fixed form a tool.
     pub(crate) fn make_safe(self, action: &Action, walls: Walls<'_>) -> Outcome {
         let response = match self.0 {
-            Ok(response) => response,
+            Ok(Came::Answer(response)) => response,
+            Ok(Came::Job(id, report)) => return job(action, id, report, walls),
             Err(failed) => return Outcome::error(Kind::Failed, failed),
         };
         match (action, response) {
@@ -245,8 +261,7 @@ impl Raw {
             }
             (Action::Edit { path, edited, .. }, Response::Written) => Outcome::text(changed(path, edited)),
             (Action::Run { timeout, read_only, .. }, Response::Finished(finished)) => {
-                let limit = format!("{} s (limit security.resources.max_cpu_time_seconds)", timeout.as_secs());
-                let mut outcome = Outcome::of_command(*finished, &limit, walls);
+                let mut outcome = Outcome::of_command(*finished, &time_limit(*timeout), walls);
                 let is_its_own = !outcome.success && outcome.error.is_none() && walls.backend != Backend::None;
                 if let (true, Some(command), Some(terms)) = (is_its_own, &mut outcome.command, walls.terms) {
                     command.walls = Some(terms.line(*read_only));
@@ -254,6 +269,45 @@ impl Raw {
                 outcome
             }
             _ => Outcome::error(Kind::Broken, "the executor answered something else than it was asked"),
+        }
+    }
+}
+
+fn time_limit(timeout: Option<Duration>) -> String {
+    let seconds = timeout.map_or_else(String::new, |timeout| format!("{} s ", timeout.as_secs()));
+    format!("{seconds}(limit security.resources.max_cpu_time_seconds)")
+}
+
+/// A command in the background.
+fn job(action: &Action, id: JobId, report: Report, walls: Walls<'_>) -> Outcome {
+    let text = |output: &Captured| String::from_utf8_lossy(&output.joined()).into_owned();
+    match report {
+        Report::Runs { output, elapsed } => {
+            let mut text = text(&output);
+            if !text.is_empty() && !text.ends_with('\n') {
+                text.push('\n');
+            }
+            let seconds = elapsed.as_secs_f64();
+            // Writing to a String cannot fail.
+            let _ = match action {
+                Action::Run { .. } => write!(
+                    text,
+                    "[job {id} runs until the session ends · job_output shows what it prints, job_stop ends it]"
+                ),
+                _ => write!(text, "[job {id} runs · {seconds:.1} s]"),
+            };
+            Outcome { job: Some(id), ..Outcome::text(text) }
+        }
+        Report::Ended { output, finished } => {
+            let mut outcome = Outcome::of_command(*finished, &time_limit(None), walls);
+            if let Some(output) = output {
+                outcome.output = text(&output);
+            }
+            if matches!(action, Action::JobStop { .. }) {
+                // Its end is what was asked for.
+                (outcome.success, outcome.error, outcome.kind) = (true, None, Kind::Succeeded);
+            }
+            outcome
         }
     }
 }

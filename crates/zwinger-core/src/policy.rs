@@ -95,6 +95,7 @@ fn judge_one(effect: &Effect, mode: Mode, walls: Walls) -> Verdict {
     let verdict = |judgement, rule| Verdict { judgement, rule, reason: String::new() };
     match (effect, mode) {
         (Effect::Read(_), _) => verdict(Judgement::Allow, "built-in: reads in the workspace"),
+        (Effect::Job, _) => verdict(Judgement::Allow, "built-in: commands of this session"),
         (Effect::Clock, _) => verdict(Judgement::Allow, "built-in: the clock"),
         (Effect::Write(_), Mode::Plan) => Verdict {
             judgement: Judgement::Deny,
@@ -131,6 +132,7 @@ mod tests {
         let effects = [
             Effect::Read(path.clone()),
             Effect::Clock,
+            Effect::Job,
             Effect::Write(path.clone()),
             execute("cargo test", false),
             execute("cat a", true),

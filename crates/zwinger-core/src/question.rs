@@ -24,15 +24,25 @@ pub(crate) fn about(action: &Action, executor: &Executor) -> Question {
             let old = edited.before.as_ref().map(|before| before.content.as_deref());
             (format!("edit {path} ({})", places(edited.places)), difference(old, &edited.content), "this file")
         }
-        Action::Run { command, timeout, directory, read_only } => {
+        Action::Run { command, timeout, directory, read_only, background } => {
             let place = if directory.is_workspace() { String::new() } else { format!(" in {directory}") };
             let kind = if *read_only { " that can only read" } else { "" };
-            let summary =
-                format!("run a command{kind}{place}, {} bytes, at most {} s", command.len(), timeout.as_secs());
-            (summary, escape::line(command), "this command")
+            let background_text = if *background { " in the background" } else { "" };
+            let end = match timeout {
+                Some(timeout) => format!("at most {} s", timeout.as_secs()),
+                None => "until the session ends".into(),
+            };
+            let summary = format!("run a command{kind}{background_text}{place}, {} bytes, {end}", command.len());
+            (
+                summary,
+                escape::line(command),
+                if *background { "this command in the background" } else { "this command" },
+            )
         }
         Action::Read { path, .. } => (format!("read {path}"), String::new(), "nothing more"),
         Action::List { path, .. } => (format!("list {path}"), String::new(), "nothing more"),
+        Action::JobOutput { job } => (format!("show the output of job {job}"), String::new(), "nothing more"),
+        Action::JobStop { job } => (format!("stop job {job}"), String::new(), "nothing more"),
         Action::Time => ("tell the time".into(), String::new(), "nothing more"),
     };
     Question {

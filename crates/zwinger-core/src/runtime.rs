@@ -61,6 +61,7 @@ pub struct Runtime {
     custody: Custody,
     mode: Mode,
     id: SessionId,
+    one_call: bool,
 }
 
 impl Runtime {
@@ -101,7 +102,7 @@ impl Runtime {
         let subject = Subject { session: id.clone(), door: opening.door.clone(), mode, workspace, backend };
         let audit = Audit::open(&state, subject, executor.enforcement().clone())?;
         let grants = kept.map_or_else(Grants::default, Grants::kept_in);
-        Ok(Self { executor, approver, grants, audit, custody, mode, id })
+        Ok(Self { executor, approver, grants, audit, custody, mode, id, one_call: opening.one_call })
     }
 
     /// Its name, in the audit and for `--session`.
@@ -178,14 +179,23 @@ impl Runtime {
         match &mut action {
             Action::Write { path, before, .. } => (*path, *before) = self.inspect(path)?,
             Action::Edit { path, edit, edited } => (*path, *edited) = self.edit(path, edit)?,
+            Action::Run { background: true, .. } if self.one_call => {
+                return Err(Invalid::Arguments(
+                    "background needs a session that goes on, and this one ends with this call; leave it out.".into(),
+                ));
+            }
             Action::Run { timeout, directory, .. } => {
-                *timeout = self.executor.confinement().limits.time.unwrap_or(*timeout).min(*timeout);
+                *timeout = [self.executor.confinement().limits.time, *timeout].into_iter().flatten().min();
                 if !directory.is_workspace() {
                     let real = self.executor.directory((*directory).as_ref());
                     *directory = WorkspacePath::resolved(&real.map_err(|failed| refused(directory, &failed))?)?;
                 }
             }
-            Action::Read { .. } | Action::List { .. } | Action::Time => {}
+            Action::Read { .. }
+            | Action::List { .. }
+            | Action::JobOutput { .. }
+            | Action::JobStop { .. }
+            | Action::Time => {}
         }
         Ok(action)
     }

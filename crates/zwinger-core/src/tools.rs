@@ -3,6 +3,8 @@
 mod arguments;
 mod edit_file;
 mod get_time;
+mod job_output;
+mod job_stop;
 mod list_directory;
 mod read_file;
 mod run_command;
@@ -15,8 +17,21 @@ use crate::error::Invalid;
 pub use arguments::{Arguments, MAX_TEXT};
 
 /// All tools, in the fixed order of every listing.
-pub static ALL: [&Tool; 6] =
-    [&read_file::TOOL, &list_directory::TOOL, &write_file::TOOL, &edit_file::TOOL, &run_command::TOOL, &get_time::TOOL];
+pub static ALL: [&Tool; 8] = [
+    &read_file::TOOL,
+    &list_directory::TOOL,
+    &write_file::TOOL,
+    &edit_file::TOOL,
+    &run_command::TOOL,
+    &get_time::TOOL,
+    &job_output::TOOL,
+    &job_stop::TOOL,
+];
+
+/// What a model is told of unless a person asks for more: each tool costs it room. The others are understood all the same.
+pub fn core() -> impl Iterator<Item = &'static Tool> {
+    ALL.iter().copied().take(6)
+}
 
 /// A tool as models and people see it.
 #[derive(Debug)]
@@ -145,6 +160,9 @@ mod tests {
                 decode("edit_file", json!({"path": "a", "old_text": "b", "new_text": "b"})),
                 decode("list_directory", json!({"depth": 0})),
                 decode("get_time", json!({"zone": "UTC"})),
+                decode("job_output", json!({})),
+                decode("job_stop", json!({"job": 0})),
+                decode("run_command", json!({"command": "ls", "background": "yes"})),
             ]
             .join("\n")
         );

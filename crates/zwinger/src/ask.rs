@@ -98,9 +98,9 @@ fn last_line(text: &str) -> &str {
 /// The order of the worked examples. It decides much with the smallest models, and this one was measured.
 const EXAMPLES: [&str; 6] = ["edit_file", "run_command", "list_directory", "read_file", "get_time", "write_file"];
 
-/// All tools, as a model is told of them.
+/// The tools, as a model is told of them.
 pub(crate) fn tools() -> Vec<ToolSpec> {
-    tools::ALL.iter().map(|tool| spec(tool)).collect()
+    tools::core().map(spec).collect()
 }
 
 fn task(arguments: &Ask) -> Task {

@@ -78,9 +78,10 @@ fn page(stored: &Stored, is_in_use: bool) -> String {
     for grant in grants {
         let granted = match grant {
             Grant::File(path) => format!("write {path}"),
-            Grant::Command(command, directory, read_only) => {
+            Grant::Command(command, directory, read_only) | Grant::Job(command, directory, read_only) => {
                 let mode = if *read_only { ", which cannot write" } else { "" };
-                format!("run {} in {directory}{mode}", escape::line(command))
+                let background = if matches!(grant, Grant::Job(..)) { ", in the background" } else { "" };
+                format!("run {} in {directory}{mode}{background}", escape::line(command))
             }
         };
         page.push_str(&format!("{:<10} {granted}\n", "grant"));

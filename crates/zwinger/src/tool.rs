@@ -13,6 +13,8 @@ use crate::args::{SessionArguments, Tool, Walls};
 use crate::terminal;
 use crate::{BROKEN, answer_json, complain, custody};
 
+/// The way in that makes one call.
+const DOOR: &str = "tool";
 /// Bytes of JSON that are read from standard input.
 const MAX_INPUT: u64 = 16 << 20;
 
@@ -25,7 +27,7 @@ pub(crate) fn run(arguments: &Tool) -> ExitCode {
         }
     };
     let which = arguments.resume.clone().map_or(Which::Ephemeral, Which::Stored);
-    let runtime = match open(&arguments.walls, &arguments.session, "tool", which) {
+    let runtime = match open(&arguments.walls, &arguments.session, DOOR, which) {
         Ok(runtime) => runtime,
         Err(error) => {
             complain(&error);
@@ -73,7 +75,8 @@ pub(crate) fn open(walls: &Walls, session: &SessionArguments, door: &str, which:
         state: State::default_path().map_err(OpenError::from)?,
         program: "/proc/self/exe".into(),
     };
-    let runtime = Runtime::open_as(options, &Opening { door: door.into(), mode: session.mode(), which })?;
+    let runtime =
+        Runtime::open_as(options, &Opening { door: door.into(), mode: session.mode(), which, one_call: door == DOOR })?;
     custody::show_earlier(runtime.workspace(), runtime.earlier());
     Ok(runtime)
 }

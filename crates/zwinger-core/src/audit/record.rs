@@ -49,12 +49,14 @@ pub(super) fn arguments(action: &Action) -> Value {
             let content = edited.content.as_bytes();
             json!({"path": path.to_string(), "bytes": content.len(), "blake3": hash(content), "places": edited.places})
         }
-        Action::Run { command, timeout, directory, read_only } => json!({
+        Action::Run { command, timeout, directory, read_only, background } => json!({
             "command": command,
-            "timeout_seconds": timeout.as_secs(),
+            "timeout_seconds": timeout.map(|timeout| timeout.as_secs()),
             "cwd": directory.to_string(),
             "read_only": read_only,
+            "background": background,
         }),
+        Action::JobOutput { job } | Action::JobStop { job } => json!({"job": job}),
         Action::Time => json!({}),
     }
 }
@@ -66,7 +68,7 @@ pub(super) fn hashes(action: &Action) -> (Option<String>, Option<String>) {
             let before = before.as_ref().map(|before| blake3::Hash::from(before.hash).to_hex().to_string());
             (before, Some(hash(content.as_bytes())))
         }
-        Action::Read { .. } | Action::List { .. } | Action::Run { .. } | Action::Time => (None, None),
+        _ => (None, None),
     }
 }
 

@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use zwinger_sandbox::{ExecutorLink, HostPath, Plan, SessionError};
 
+use super::jobs::Job;
 use super::lock;
 use super::wire::{self, Envelope, Request, Response};
 
@@ -26,11 +28,30 @@ pub(super) enum Heard {
 /// Someone who waits.
 #[derive(Debug)]
 pub(super) struct Waiter {
-    pub(super) tell: Sender<Heard>,
+    pub(super) tell: Tell,
     /// The call, for people.
     pub(super) what: String,
     /// Where something may be left of it when the executor is killed.
     pub(super) directory: Option<HostPath>,
+}
+
+/// How to tell them.
+#[derive(Debug)]
+pub(super) enum Tell {
+    /// The thread of a call, which waits.
+    Call(Sender<Heard>),
+    /// A command that nobody waits for.
+    Job(Arc<Job>),
+}
+
+impl Tell {
+    fn send(&self, heard: Heard) {
+        match self {
+            // Nobody is a call that was given up.
+            Self::Call(waiter) => drop(waiter.send(heard)),
+            Self::Job(job) => job.hear(heard),
+        }
+    }
 }
 
 /// By the number of the request; closed (`None`) when the executor is gone.
@@ -40,8 +61,8 @@ type Waiting = Arc<Mutex<Option<HashMap<u64, Waiter>>>>;
 pub(super) struct Link {
     requests: Arc<Mutex<File>>,
     waiting: Waiting,
-    /// Whether it said that it ends.
-    ending: bool,
+    /// Whether it said that it ends: the next request must not go to it, though it may not have ended yet.
+    ending: Arc<AtomicBool>,
     /// Reads the answers to their end, and gives the directories of the writes that were lost.
     answers: JoinHandle<Vec<HostPath>>,
     _ends: ExecutorLink,
@@ -60,14 +81,16 @@ impl Link {
             }
         }
         let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
-        let told = waiting.clone();
-        let answers = std::thread::Builder::new().name("answers".into()).spawn(move || distribute(responses, &told))?;
-        Ok(Self { requests: Arc::new(Mutex::new(requests)), waiting, ending: false, answers, _ends: ends })
+        let ending = Arc::new(AtomicBool::new(false));
+        let (told, ends_soon) = (waiting.clone(), ending.clone());
+        let answers = std::thread::Builder::new().name("answers".into());
+        let answers = answers.spawn(move || distribute(responses, &told, &ends_soon))?;
+        Ok(Self { requests: Arc::new(Mutex::new(requests)), waiting, ending, answers, _ends: ends })
     }
 
     /// Whether it may be asked something.
     pub(super) fn serves(&self) -> bool {
-        !self.ending && lock(&self.waiting).is_some()
+        !self.ending.load(Ordering::Acquire) && lock(&self.waiting).is_some()
     }
 
     /// Lets someone wait, and gives the stream for the request; `None` when the executor is gone.
@@ -81,11 +104,6 @@ impl Link {
         Arc::ptr_eq(&self.requests, requests)
     }
 
-    /// It said that it ends.
-    pub(super) fn ends(&mut self) {
-        self.ending = true;
-    }
-
     /// Everyone who waited was told; gives the directories of the writes that were lost. To be called when it was ended.
     pub(super) fn finish(self) -> Vec<HostPath> {
         self.answers.join().unwrap_or_default()
@@ -97,11 +115,13 @@ pub(super) fn send(requests: &Mutex<File>, id: u64, message: Request) -> io::Res
     wire::write(&mut *lock(requests), &Envelope { id, message })
 }
 
-fn distribute(mut responses: File, waiting: &Waiting) -> Vec<HostPath> {
+fn distribute(mut responses: File, waiting: &Waiting, ending: &AtomicBool) -> Vec<HostPath> {
     while let Ok(Some(Envelope { id, message })) = wire::read::<Response>(&mut responses) {
+        if matches!(message, Response::EndedWith(_)) {
+            ending.store(true, Ordering::Release);
+        }
         if let Some(waiting) = lock(waiting).as_mut() {
-            // Nobody is a request that was given up.
-            let _ = match message {
+            match message {
                 Response::Live { .. } => waiting.get(&id).map(|waiter| waiter.tell.send(Heard::Answer(message))),
                 _ => waiting.remove(&id).map(|waiter| waiter.tell.send(Heard::Answer(message))),
             };
@@ -110,7 +130,7 @@ fn distribute(mut responses: File, waiting: &Waiting) -> Vec<HostPath> {
     let lost = lock(waiting).take().unwrap_or_default();
     for (id, waiter) in &lost {
         let others = lost.iter().filter(|(other, _)| *other != id).map(|(_, waiter)| waiter.what.clone()).collect();
-        let _ = waiter.tell.send(Heard::Lost(others));
+        waiter.tell.send(Heard::Lost(others));
     }
     lost.into_values().filter_map(|waiter| waiter.directory).collect()
 }

@@ -39,12 +39,14 @@ pub struct Opening {
     pub mode: Option<Mode>,
     /// Which session.
     pub which: Which,
+    /// Whether the session ends with its first call, so that nothing can go on in the background.
+    pub one_call: bool,
 }
 
 impl Opening {
     /// Of a session that ends with its process.
     pub fn ephemeral(door: &str) -> Self {
-        Self { door: door.into(), mode: None, which: Which::Ephemeral }
+        Self { door: door.into(), mode: None, which: Which::Ephemeral, one_call: false }
     }
 
     /// The mode of the session. A looser one than the default is never taken from a file.

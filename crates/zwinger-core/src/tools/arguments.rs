@@ -1,5 +1,6 @@
 //! The arguments of a call, with the errors that tell a model what to change.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use serde_json::{Map, Value};
@@ -49,8 +50,7 @@ impl<'a> Arguments<'a> {
     /// # Errors
     /// When it is absent or as [`Arguments::optional_text`].
     pub fn text(&self, name: &str) -> Result<&str, Invalid> {
-        self.optional_text(name)?
-            .ok_or_else(|| Invalid::Arguments(format!("missing argument \"{name}\"; {}", self.tool.takes())))
+        self.optional_text(name)?.ok_or_else(|| self.missing(name))
     }
 
     /// A path beneath the workspace.
@@ -80,16 +80,40 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// A whole number within bounds, or `default` when absent.
+    /// A whole number within bounds that may be absent.
     ///
     /// # Errors
     /// When it is something else or out of bounds.
-    pub fn number(&self, name: &str, default: u64, bounds: std::ops::RangeInclusive<u64>) -> Result<u64, Invalid> {
+    pub fn optional_number(&self, name: &str, bounds: RangeInclusive<u64>) -> Result<Option<u64>, Invalid> {
         let value = match self.values.get(name) {
-            None | Some(Value::Null) => return Ok(default),
+            None | Some(Value::Null) => return Ok(None),
             Some(value) => value,
         };
-        let needed = || format!("a whole number from {} to {}", bounds.start(), bounds.end());
-        value.as_u64().filter(|number| bounds.contains(number)).ok_or_else(|| self.wrong(name, &needed()))
+        let needed = || match *bounds.end() {
+            u64::MAX => format!("a whole number from {}", bounds.start()),
+            end => format!("a whole number from {} to {end}", bounds.start()),
+        };
+        let number = value.as_u64().filter(|number| bounds.contains(number));
+        number.map(Some).ok_or_else(|| self.wrong(name, &needed()))
+    }
+
+    /// A whole number within bounds, or `default` when absent.
+    ///
+    /// # Errors
+    /// As [`Arguments::optional_number`].
+    pub fn number(&self, name: &str, default: u64, bounds: RangeInclusive<u64>) -> Result<u64, Invalid> {
+        Ok(self.optional_number(name, bounds)?.unwrap_or(default))
+    }
+
+    /// A whole number within bounds.
+    ///
+    /// # Errors
+    /// When it is absent, or as [`Arguments::optional_number`].
+    pub fn required_number(&self, name: &str, bounds: RangeInclusive<u64>) -> Result<u64, Invalid> {
+        self.optional_number(name, bounds)?.ok_or_else(|| self.missing(name))
+    }
+
+    fn missing(&self, name: &str) -> Invalid {
+        Invalid::Arguments(format!("missing argument \"{name}\"; {}", self.tool.takes()))
     }
 }

@@ -31,6 +31,12 @@ pub(super) static TOOL: Tool = Tool {
             required: false,
             description: "The command only looks: writes and network are refused, and the user need not be asked",
         },
+        Parameter {
+            name: "background",
+            kind: Kind::Flag,
+            required: false,
+            description: "Come back at once with a job number; it runs until the session ends",
+        },
         Parameter { name: "cwd", kind: Kind::Text, required: false, description: "Directory to run it in (.)" },
     ],
     example: Example {
@@ -50,12 +56,15 @@ pub(super) static TOOL: Tool = Tool {
                 command.len()
             )));
         }
-        let seconds = arguments.number("timeout_seconds", DEFAULT_SECONDS, 1..=MAX_SECONDS)?;
+        let background = arguments.flag("background")?;
+        let seconds = arguments.optional_number("timeout_seconds", 1..=MAX_SECONDS)?;
+        let seconds = if background { seconds } else { seconds.or(Some(DEFAULT_SECONDS)) };
         Ok(Action::Run {
             command: command.to_owned(),
-            timeout: Duration::from_secs(seconds),
+            timeout: seconds.map(Duration::from_secs),
             directory: arguments.path_or_workspace("cwd")?,
             read_only: arguments.flag("read_only")?,
+            background,
         })
     },
 };

@@ -24,7 +24,7 @@ fn open(scratch: &Scratch, mode: Option<Mode>, approver: Scripted) -> Runtime {
         state: scratch.state(),
         program: ZWINGER.into(),
     };
-    Runtime::open_as(options, &Opening { door: "library".into(), mode, which: Which::New }).unwrap()
+    Runtime::open_as(options, &Opening { door: "library".into(), mode, which: Which::New, one_call: false }).unwrap()
 }
 
 /// The name of a new one that nobody uses any more.
