@@ -152,6 +152,15 @@ pub enum Action {
         /// Its number.
         job: JobId,
     },
+    /// Something that an embedder's own tool does.
+    Custom {
+        /// The tool.
+        name: &'static str,
+        /// All that it does.
+        effects: Vec<Effect>,
+        /// What the tool gets.
+        arguments: serde_json::Value,
+    },
     /// Tell the time.
     Time,
 }
@@ -198,6 +207,7 @@ impl Action {
                 vec![Effect::Execute { command: command.clone(), read_only: *read_only }]
             }
             Self::JobOutput { .. } | Self::JobStop { .. } => vec![Effect::Job],
+            Self::Custom { effects, .. } => effects.clone(),
             Self::Time => vec![Effect::Clock],
         }
     }
@@ -212,6 +222,7 @@ impl Action {
             Self::Run { .. } => "run_command",
             Self::JobOutput { .. } => "job_output",
             Self::JobStop { .. } => "job_stop",
+            Self::Custom { name, .. } => name,
             Self::Time => "get_time",
         }
     }

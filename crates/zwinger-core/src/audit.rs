@@ -115,10 +115,7 @@ impl Audit {
     /// # Errors
     /// When the record cannot be written.
     pub fn invalid(&self, call: &Call, reason: &str) -> Result<(), Broken> {
-        // Nothing is known of what they mean, so content may be among them.
-        let arguments = call.arguments.to_string();
-        let arguments = json!({"bytes": arguments.len(), "blake3": hash(arguments.as_bytes())});
-        let fields = json!({"tool": call.tool, "arguments": arguments, "error": reason});
+        let fields = json!({"tool": call.tool, "arguments": record::described(&call.arguments), "error": reason});
         self.write("invalid", &random_id(), self.in_context(fields))
     }
 

@@ -21,6 +21,7 @@ use zwinger_sandbox::{Backend, Confinement, Enforcement, HostPath, Limits, Sessi
 
 use crate::action::{Action, WorkspacePath};
 use crate::audit::Ticket;
+use crate::custom::CustomTools;
 use crate::error::Failed;
 use crate::gate::Authorized;
 use crate::output::{Came, LiveText, Raw};
@@ -209,9 +210,14 @@ impl Executor {
     }
 
     /// Does what was authorized, and spends the permission.
-    pub(crate) fn run(&self, authorized: Authorized, during: During<'_>) -> (Raw, Action, Ticket) {
+    pub(crate) fn run(
+        &self,
+        authorized: Authorized,
+        custom: &CustomTools,
+        during: During<'_>,
+    ) -> (Raw, Action, Ticket) {
         let (action, ticket) = authorized.spend();
-        (self.perform(&action, during), action, ticket)
+        (self.perform(&action, custom, during), action, ticket)
     }
 
     /// Starts a command that nobody waits for, beyond its first moments.
@@ -231,7 +237,7 @@ impl Executor {
         self.jobs.first_look(job_id, &job).map(|report| Came::Job(job_id, report))
     }
 
-    fn perform(&self, action: &Action, during: During<'_>) -> Raw {
+    fn perform(&self, action: &Action, custom: &CustomTools, during: During<'_>) -> Raw {
         let path = |path: &WorkspacePath| path.as_ref().into();
         let cancelled = || Raw::new(Err(Failed("cancelled before it began.".into())));
         let (request, about_it) = match action {
@@ -260,6 +266,9 @@ impl Executor {
             Action::JobStop { job } => {
                 let patience = self.confinement.limits.grace + PATIENCE;
                 return Raw::new(self.jobs.stop(*job, patience).map(|report| Came::Job(*job, report)));
+            }
+            Action::Custom { name, arguments, .. } => {
+                return Raw::new(custom.run(name, arguments, during).map(Came::Text));
             }
             Action::Time => return Raw::new(Ok(Came::Answer(Response::Settled))),
         };
@@ -331,7 +340,7 @@ fn about(action: &Action, Failed(text): Failed) -> Failed {
         | Action::List { path, .. }
         | Action::Write { path, .. }
         | Action::Edit { path, .. } => Failed(format!("{path} {text}")),
-        Action::Run { .. } | Action::JobOutput { .. } | Action::JobStop { .. } | Action::Time => Failed(text),
+        _ => Failed(text),
     }
 }
 

@@ -113,6 +113,7 @@ impl Grant {
             | Action::List { .. }
             | Action::JobOutput { .. }
             | Action::JobStop { .. }
+            | Action::Custom { .. }
             | Action::Time => None,
         }
     }
@@ -214,6 +215,7 @@ fn declined(action: &Action) -> Denied {
         | Action::List { .. }
         | Action::JobOutput { .. }
         | Action::JobStop { .. }
+        | Action::Custom { .. }
         | Action::Time => "declined by the user.".into(),
     })
 }

@@ -10,6 +10,7 @@ pub mod action;
 pub mod audit;
 pub mod call;
 pub mod custody;
+pub mod custom;
 pub mod edit;
 pub mod error;
 pub mod escape;
@@ -25,6 +26,7 @@ pub mod tools;
 
 pub use action::{Action, Effect};
 pub use call::Call;
+pub use custom::CustomTool;
 pub use error::{Broken, Denied, Failed, Invalid};
 pub use executor::{Cancel, During};
 pub use gate::{Approver, Authorized, Decision, Question};

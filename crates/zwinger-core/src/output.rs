@@ -23,6 +23,8 @@ pub struct Raw(Result<Came, Failed>);
 #[derive(Debug)]
 pub(crate) enum Came {
     Answer(Response),
+    /// From an embedder's tool.
+    Text(String),
     /// From a command in the background, as far as it was heard of.
     Job(JobId, Report),
 }
@@ -244,6 +246,7 @@ impl Raw {
     pub(crate) fn make_safe(self, action: &Action, walls: Walls<'_>) -> Outcome {
         let response = match self.0 {
             Ok(Came::Answer(response)) => response,
+            Ok(Came::Text(text)) => return Outcome::text(text),
             Ok(Came::Job(id, report)) => return job(action, id, report, walls),
             Err(failed) => return Outcome::error(Kind::Failed, failed),
         };

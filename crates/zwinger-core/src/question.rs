@@ -43,6 +43,9 @@ pub(crate) fn about(action: &Action, executor: &Executor) -> Question {
         Action::List { path, .. } => (format!("list {path}"), String::new(), "nothing more"),
         Action::JobOutput { job } => (format!("show the output of job {job}"), String::new(), "nothing more"),
         Action::JobStop { job } => (format!("stop job {job}"), String::new(), "nothing more"),
+        Action::Custom { name, arguments, .. } => {
+            (format!("use the tool {name}"), escape::line(&arguments.to_string()), "nothing more")
+        }
         Action::Time => ("tell the time".into(), String::new(), "nothing more"),
     };
     Question {

@@ -8,6 +8,7 @@ use crate::action::{Action, Edited, WorkspacePath};
 use crate::audit::{Audit, Subject};
 use crate::call::Call;
 use crate::custody::Custody;
+use crate::custom::{CustomTool, CustomTools};
 use crate::edit::Edit;
 use crate::error::{Broken, Invalid};
 use crate::executor::wire::Present;
@@ -50,6 +51,9 @@ pub enum OpenError {
     /// The mode and the backend do not go together.
     #[error("mode {0} {1}")]
     Mode(Mode, &'static str),
+    /// A tool of that name is there already.
+    #[error("there is a tool {0} already")]
+    Tool(&'static str),
 }
 
 /// An open session. Calls may come from several threads at once.
@@ -62,6 +66,7 @@ pub struct Runtime {
     mode: Mode,
     id: SessionId,
     one_call: bool,
+    custom: CustomTools,
 }
 
 impl Runtime {
@@ -102,7 +107,26 @@ impl Runtime {
         let subject = Subject { session: id.clone(), door: opening.door.clone(), mode, workspace, backend };
         let audit = Audit::open(&state, subject, executor.enforcement().clone())?;
         let grants = kept.map_or_else(Grants::default, Grants::kept_in);
-        Ok(Self { executor, approver, grants, audit, custody, mode, id, one_call: opening.one_call })
+        Ok(Self {
+            executor,
+            approver,
+            grants,
+            audit,
+            custody,
+            mode,
+            id,
+            one_call: opening.one_call,
+            custom: CustomTools::default(),
+        })
+    }
+
+    /// With one more tool, of the program that embeds the library.
+    ///
+    /// # Errors
+    /// [`OpenError::Tool`]: its name is taken. Nothing of the session is left then.
+    pub fn with_tool(mut self, tool: Box<dyn CustomTool>) -> Result<Self, OpenError> {
+        let name = tool.name();
+        if self.custom.add(tool) { Ok(self) } else { Err(OpenError::Tool(name)) }
     }
 
     /// Its name, in the audit and for `--session`.
@@ -163,7 +187,7 @@ impl Runtime {
             Err(Settlement::Denied(denied)) => return denied.into(),
             Err(Settlement::Broken(broken)) => return broken.into(),
         };
-        let (raw, action, ticket) = self.executor.run(self.custody.heed(authorized), during);
+        let (raw, action, ticket) = self.executor.run(self.custody.heed(authorized), &self.custom, during);
         let walls = Walls::of(&self.executor);
         let outcome = raw.make_safe(&action, walls);
         match ticket.finish(&outcome) {
@@ -175,7 +199,9 @@ impl Runtime {
     /// Decodes, and looks at what a write would replace and where a command would start: a path that leads outside is refused
     /// before anyone is asked. What is shown, recorded and granted is where it really is, whatever links lead there.
     fn prepare(&self, call: &Call) -> Result<Action, Invalid> {
-        let mut action = call.decode(&self.executor.confinement().workspace_names())?;
+        let roots = self.executor.confinement().workspace_names();
+        let custom = self.custom.decode(&call.tool, &call.arguments, &roots);
+        let mut action = custom.unwrap_or_else(|| call.decode(&roots))?;
         match &mut action {
             Action::Write { path, before, .. } => (*path, *before) = self.inspect(path)?,
             Action::Edit { path, edit, edited } => (*path, *edited) = self.edit(path, edit)?,
@@ -195,6 +221,7 @@ impl Runtime {
             | Action::List { .. }
             | Action::JobOutput { .. }
             | Action::JobStop { .. }
+            | Action::Custom { .. }
             | Action::Time => {}
         }
         Ok(action)

@@ -35,6 +35,12 @@ pub(super) fn fields(value: Value) -> Map<String, Value> {
     fields.into_iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| (name, bounded(value))).collect()
 }
 
+/// Arguments of which nothing is known, so that content may be among them.
+pub(super) fn described(arguments: &Value) -> Value {
+    let arguments = arguments.to_string();
+    json!({"bytes": arguments.len(), "blake3": hash(arguments.as_bytes())})
+}
+
 /// What an action is about, without content: that has its hash and length.
 pub(super) fn arguments(action: &Action) -> Value {
     match action {
@@ -57,6 +63,7 @@ pub(super) fn arguments(action: &Action) -> Value {
             "background": background,
         }),
         Action::JobOutput { job } | Action::JobStop { job } => json!({"job": job}),
+        Action::Custom { arguments, .. } => described(arguments),
         Action::Time => json!({}),
     }
 }

@@ -40,9 +40,18 @@ fn some_of(whole: Duration) -> Duration {
 
 #[test]
 fn an_executor_killed_in_a_write_leaves_no_half_file() {
+    an_executor_is_killed(Backend::Landlock);
+}
+
+#[test]
+fn an_executor_without_walls_killed_in_a_write_leaves_no_half_file() {
+    an_executor_is_killed(Backend::None);
+}
+
+fn an_executor_is_killed(backend: Backend) {
     let scratch = Scratch::new();
     // One question, so that the time goes into writing.
-    let runtime = open(&scratch, Backend::Landlock, always(Decision::Session));
+    let runtime = open(&scratch, backend, always(Decision::Session));
     let put =
         |number: usize| runtime.call(&Call::new("write_file", json!({"path": "sub/f", "content": content(number)})));
     assert!(put(0).success);
@@ -70,12 +79,21 @@ fn an_executor_killed_in_a_write_leaves_no_half_file() {
 
 #[test]
 fn a_host_killed_in_a_write_leaves_no_half_file() {
+    a_host_is_killed("landlock");
+}
+
+#[test]
+fn a_host_without_walls_killed_in_a_write_leaves_no_half_file() {
+    a_host_is_killed("none");
+}
+
+fn a_host_is_killed(backend: &str) {
     let scratch = Scratch::new();
     let path = scratch.work.join("sub/f");
     let arguments = |number: usize| {
         // By standard input: it is longer than an argument may be.
         write(scratch.base.join("arguments"), json!({"path": "sub/f", "content": content(number)}).to_string());
-        let mut command = scratch.zwinger(&["tool", "write_file", "-", "--approve", "yes"]);
+        let mut command = scratch.zwinger(&["tool", "write_file", "-", "--approve", "yes", "--backend", backend]);
         command.stdin(open_file(&scratch.base.join("arguments")));
         command
     };
@@ -93,7 +111,7 @@ fn a_host_killed_in_a_write_leaves_no_half_file() {
         until("the end of all that it started", || scratch.processes().is_empty().then_some(()));
         assert!(is_whole(&read_text(&path)), "after {number} kills");
         if number % 10 == 0 || !unfinished(&scratch).is_empty() {
-            assert_eq!(scratch.tool("read_file", &json!({"path": "sub/inside.txt"}), &[]).code, 0);
+            assert_eq!(scratch.tool("read_file", &json!({"path": "sub/inside.txt"}), &["--backend", backend]).code, 0);
             assert_eq!(unfinished(&scratch), Vec::<String>::new(), "after {number} kills");
         }
     }

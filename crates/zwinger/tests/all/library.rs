@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use zwinger_core::action::WorkspacePath;
 use zwinger_core::gate::{Approver, Decision, Question};
 use zwinger_core::output::{Kind, Outcome};
 use zwinger_core::sandbox::{Backend, Confinement};
-use zwinger_core::{Call, OpenError, Options, Runtime};
+use zwinger_core::{Call, CustomTool, During, Effect, Failed, Invalid, OpenError, Options, Runtime};
 
 use crate::scratch::{Scratch, ZWINGER, list, make_dir, read_text, remove, write};
 
@@ -295,4 +296,72 @@ fn a_program_that_is_no_zwinger_is_told_so() {
         });
         assert!(matches!(opened.err(), Some(OpenError::Session(_))), "{program}");
     }
+}
+
+/// Writes a file of the workspace in capitals, by itself.
+struct Shout(std::path::PathBuf);
+
+impl CustomTool for Shout {
+    fn name(&self) -> &'static str {
+        "shout"
+    }
+
+    fn effects(&self, arguments: &Value, roots: &[&Path]) -> Result<Vec<Effect>, Invalid> {
+        if arguments.get("idle").is_some() {
+            return Ok(Vec::new());
+        }
+        let path = arguments["path"].as_str().ok_or_else(|| Invalid::Arguments("shout takes path".into()))?;
+        Ok(vec![Effect::Write(WorkspacePath::parse(path, roots)?)])
+    }
+
+    fn run(&self, arguments: &Value, _: During<'_>) -> Result<String, Failed> {
+        let path = arguments["path"].as_str().unwrap_or_default();
+        write(self.0.join(path), "HEY");
+        if path == "bad" { Err(Failed("hoarse.".into())) } else { Ok("shouted".into()) }
+    }
+}
+
+#[test]
+fn an_embedders_tool_goes_through_the_same_gate() {
+    let scratch = Scratch::new();
+    let with = |approver: Scripted| {
+        open(&scratch, Backend::Landlock, approver).with_tool(Box::new(Shout(scratch.work.clone()))).unwrap()
+    };
+    let shout = |runtime: &Runtime, arguments: Value| runtime.call(&Call::new("shout", arguments));
+    let no = always(Decision::Deny);
+    let runtime = with(no.clone());
+    assert_eq!(shout(&runtime, json!({"path": "f"})).kind, Kind::Denied);
+    assert_eq!(no.asked(), 1);
+    let shown = no.shown.lock().unwrap()[0].clone();
+    assert_eq!((shown.tool, shown.detail.as_str()), ("shout", r#"{"path":"f"}"#));
+    // Nobody is asked about what cannot be.
+    assert_eq!(shout(&runtime, json!({"path": "../out"})).kind, Kind::PathRefused);
+    assert_eq!(shout(&runtime, json!({})).kind, Kind::Invalid);
+    assert_eq!(shout(&runtime, json!({"idle": 1})).kind, Kind::Denied);
+    assert_eq!((no.asked(), list(&scratch.work)), (1, vec!["sub".to_owned()]));
+    drop(runtime);
+    // Once is once: no session's yes covers what only the embedder understands.
+    let yes = always(Decision::Session);
+    let runtime = with(yes.clone());
+    for _ in 0..2 {
+        assert_eq!(shout(&runtime, json!({"path": "f"})).output, "shouted");
+    }
+    assert_eq!((yes.asked(), read_text(scratch.work.join("f")).as_str()), (2, "HEY"));
+    assert_eq!(shout(&runtime, json!({"path": "bad"})).error.as_deref(), Some("Error: hoarse."));
+    let audit = scratch.audit();
+    let of = |event: &str| audit.iter().filter(|record| record["event"] == event).count();
+    assert_eq!((of("denied"), of("invalid"), of("begin"), of("end")), (2, 2, 3, 3));
+    struct Taken;
+    impl CustomTool for Taken {
+        fn name(&self) -> &'static str {
+            "shell"
+        }
+        fn effects(&self, _: &Value, _: &[&Path]) -> Result<Vec<Effect>, Invalid> {
+            Ok(vec![Effect::Clock])
+        }
+        fn run(&self, _: &Value, _: During<'_>) -> Result<String, Failed> {
+            Ok(String::new())
+        }
+    }
+    assert!(matches!(runtime.with_tool(Box::new(Taken)), Err(OpenError::Tool("shell"))));
 }
