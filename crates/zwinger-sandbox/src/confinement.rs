@@ -1,5 +1,7 @@
 //! What a session may touch: plain data that can only narrow.
 
+use std::collections::BTreeSet;
+use std::fmt;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -55,6 +57,15 @@ pub enum Network {
     Off,
     /// The host's network.
     On,
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Off => "off",
+            Self::On => "on",
+        })
+    }
 }
 
 /// System calls that are let through by name; none by default.
@@ -315,6 +326,35 @@ impl Confinement {
         self.allow = exceptions;
     }
 
+    /// What decides what can be done under these terms, a line each: equal lines are equal terms. The workspace is not among them, nor
+    /// what bounds a command's time and output, for each command is shown with its own.
+    pub fn lines(&self) -> BTreeSet<String> {
+        // Taken apart, so that what is new here is not forgotten.
+        let Self {
+            workspace: _,
+            named: _,
+            home,
+            home_named: _,
+            read,
+            write,
+            hide,
+            show,
+            read_only,
+            network,
+            allow: Exceptions { ptrace, user_namespaces },
+            limits: Limits { time: _, grace: _, output: _, memory, processes, tasks },
+        } = self;
+        let mut lines = BTreeSet::from([format!("network {network}"), format!("tasks {tasks}")]);
+        let paths = [("read", read), ("write", write), ("hide", hide), ("show", show)];
+        lines.extend(paths.into_iter().flat_map(|(what, paths)| paths.iter().map(move |path| path.line(what))));
+        lines.extend(home.iter().map(|home| home.line("home")));
+        lines.extend(memory.map(|bytes| format!("memory {bytes}")));
+        lines.extend(processes.map(|number| format!("processes {number}")));
+        let switches = [("workspace read-only", read_only), ("ptrace", ptrace), ("new namespaces", user_namespaces)];
+        lines.extend(switches.into_iter().filter(|(_, is_on)| **is_on).map(|(name, _)| name.to_owned()));
+        lines
+    }
+
     /// The strictest of both: grants that both have, the smaller of two limits, the network off if either says so.
     #[must_use]
     pub fn narrow(&self, other: &Self) -> Self {
@@ -431,6 +471,45 @@ mod tests {
         std::os::unix::fs::symlink(&real, &link).unwrap();
         let confinement = Confinement::new(&link, None).unwrap();
         assert_eq!(confinement.workspace(), real.canonicalize().unwrap());
+    }
+
+    #[test]
+    fn what_is_looser_or_stricter_has_other_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("work");
+        std::fs::create_dir(&root).unwrap();
+        let made = |change: fn(&mut Confinement)| {
+            let mut confinement = Confinement::new(&root, Some(Path::new("/root"))).unwrap();
+            change(&mut confinement);
+            confinement.lines()
+        };
+        let mut seen = vec![
+            made(|_| {}),
+            Confinement::new(&root, Some(dir.path())).map(|other| other.lines()).unwrap_or_default(),
+        ];
+        let changes: [fn(&mut Confinement); 11] = [
+            |confinement| confinement.grant_read(Path::new("/srv")).unwrap(),
+            |confinement| confinement.grant_write(Path::new("/srv")).unwrap(),
+            |confinement| confinement.hide(Path::new("/srv")).unwrap(),
+            |confinement| confinement.show(Path::new("/srv")).unwrap(),
+            |confinement| confinement.grant_read(Path::new("/")).unwrap(),
+            Confinement::set_read_only,
+            |confinement| confinement.set_network(Network::On),
+            |confinement| confinement.allow(Exceptions { ptrace: true, user_namespaces: false }),
+            |confinement| confinement.allow(Exceptions { ptrace: false, user_namespaces: true }),
+            |confinement| confinement.limits.memory = Some(1 << 30),
+            |confinement| confinement.limits.set_processes(1000),
+        ];
+        for change in changes {
+            let lines = made(change);
+            assert!(!seen.contains(&lines), "{lines:?}");
+            seen.push(lines);
+        }
+        let same = made(|confinement| {
+            confinement.limits.time = None;
+            confinement.limits.output = 1;
+        });
+        assert_eq!(Some(&same), seen.first());
     }
 
     #[test]

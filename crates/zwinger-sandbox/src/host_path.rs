@@ -72,6 +72,13 @@ fn components(path: &Path) -> Vec<OsString> {
     named.rev().map(|component| component.as_os_str().to_owned()).collect()
 }
 
+impl HostPath {
+    /// Behind a word, as text that no other path has.
+    pub fn line(&self, word: &str) -> String {
+        format!("{word} {}", self.0.as_os_str().as_bytes().escape_ascii())
+    }
+}
+
 impl<P: Into<PathBuf>> From<P> for HostPath {
     fn from(path: P) -> Self {
         Self(path.into())
@@ -120,6 +127,16 @@ impl Visitor<'_> for Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_tell_paths_apart() {
+        use std::os::unix::ffi::OsStrExt;
+        let paths: [&[u8]; 7] = [b"/a", b"/a\n", b"/a\\n", b"/\xff", b"/\\xff", b"/\xef\xbf\xbd", b"/a write /b"];
+        let lines: std::collections::BTreeSet<_> =
+            paths.iter().map(|path| HostPath::from(std::ffi::OsStr::from_bytes(path)).line("read")).collect();
+        assert_eq!(lines.len(), paths.len(), "{lines:?}");
+        assert!(lines.iter().all(|line| line.starts_with("read /") && !line.contains("\n")));
+    }
 
     #[test]
     fn a_canonical_path_is_that_of_the_c_library() {

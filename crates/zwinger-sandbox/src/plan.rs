@@ -211,6 +211,11 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
+    /// Directories of PATH and of toolchains that are readable besides the system and what the confinement grants.
+    pub fn toolchains(&self, confinement: &Confinement) -> Vec<HostPath> {
+        toolchains(confinement, self)
+    }
+
     fn namespaces(&self) -> bool {
         self.no_namespaces.is_none()
     }
