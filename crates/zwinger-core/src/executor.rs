@@ -115,6 +115,11 @@ impl Executor {
         self.backend
     }
 
+    /// Whether the walls have namespaces.
+    pub(crate) fn has_namespaces(&self) -> bool {
+        lock(&self.session).plan().mounts.is_some()
+    }
+
     /// The terms of the session.
     pub fn confinement(&self) -> &Confinement {
         &self.confinement

@@ -80,7 +80,8 @@ pub trait Approver: Send + Sync {
     }
 }
 
-/// Decisions that were given for the rest of the session. What is stored is what was shown: one file, or one command line.
+/// Decisions that were given for the rest of the session. What is stored is what was shown, one file or one command
+/// line, and holds under the terms of this session alone.
 #[derive(Debug, Default)]
 pub struct Grants {
     given: Mutex<BTreeSet<Grant>>,
@@ -93,10 +94,29 @@ pub struct Grants {
 pub enum Grant {
     /// To write this file.
     File(crate::action::WorkspacePath),
-    /// To run this command line, in this directory, able to write or not.
-    Command(String, crate::action::WorkspacePath, bool),
-    /// The same in the background, without an end of its own.
-    Job(String, crate::action::WorkspacePath, bool),
+    /// To run this command.
+    Command(GrantedCommand),
+}
+
+/// A command as it was shown.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GrantedCommand {
+    /// The command line.
+    pub command: String,
+    /// Where it starts. In another directory the same words are another command.
+    pub directory: crate::action::WorkspacePath,
+    /// Whether it can only read.
+    pub read_only: bool,
+    /// Whether it runs in the background.
+    pub background: bool,
+    /// For how long at most; [`GrantedCommand::ENDLESS`] is as long as the session.
+    pub seconds: u64,
+}
+
+impl GrantedCommand {
+    /// No limit of its own.
+    pub const ENDLESS: u64 = u64::MAX;
 }
 
 impl Grant {
@@ -104,11 +124,13 @@ impl Grant {
     fn of(action: &Action) -> Option<Self> {
         match action {
             Action::Write { path, .. } | Action::Edit { path, .. } => Some(Self::File(path.clone())),
-            // In another directory the same words are another command.
-            Action::Run { command, directory, read_only, background, .. } => {
-                let kind = if *background { Self::Job } else { Self::Command };
-                Some(kind(command.clone(), directory.clone(), *read_only))
-            }
+            Action::Run { command, directory, read_only, background, timeout } => Some(Self::Command(GrantedCommand {
+                command: command.clone(),
+                directory: directory.clone(),
+                read_only: *read_only,
+                background: *background,
+                seconds: timeout.map_or(GrantedCommand::ENDLESS, |timeout| timeout.as_secs()),
+            })),
             Action::Read { .. }
             | Action::List { .. }
             | Action::JobOutput { .. }
@@ -117,12 +139,22 @@ impl Grant {
             | Action::Time => None,
         }
     }
+
+    /// Whether it is enough where another would be needed. A command may ask for less time than was shown, and not for more.
+    fn covers(&self, wanted: &Self) -> bool {
+        match (self, wanted) {
+            (Self::Command(given), Self::Command(wanted)) => {
+                wanted.seconds <= given.seconds && *given == GrantedCommand { seconds: given.seconds, ..wanted.clone() }
+            }
+            (Self::File(_) | Self::Command(_), _) => self == wanted,
+        }
+    }
 }
 
 impl Grants {
-    /// Of a session that is kept, with those that it was given earlier.
+    /// Of a session that is kept, with those that it was given earlier under the same terms.
     pub(crate) fn kept_in(kept: Kept) -> Self {
-        Self { given: Mutex::new(kept.grants().clone()), kept: Some(kept) }
+        Self { given: Mutex::new(kept.grants()), kept: Some(kept) }
     }
 
     /// Writes down that the session was used until now.
@@ -130,13 +162,19 @@ impl Grants {
         self.store(&self.lock());
     }
 
+    /// How many there are that do not hold here.
+    pub(crate) fn under_other_terms(&self) -> usize {
+        self.kept.iter().flat_map(Kept::others).map(|granted| granted.grants.len()).sum()
+    }
+
     fn covers(&self, action: &Action) -> bool {
-        Grant::of(action).is_some_and(|grant| self.lock().contains(&grant))
+        Grant::of(action).is_some_and(|wanted| self.lock().iter().any(|given| given.covers(&wanted)))
     }
 
     fn remember(&self, action: &Action) {
         if let Some(grant) = Grant::of(action) {
             let mut given = self.lock();
+            given.retain(|given| !grant.covers(given));
             given.insert(grant);
             self.store(&given);
         }
@@ -223,4 +261,38 @@ fn declined(action: &Action) -> Denied {
 /// `built-in: denylist` → `denylist`.
 fn short(rule: &str) -> &str {
     rule.rsplit(": ").next().unwrap_or(rule)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::action::WorkspacePath;
+
+    #[test]
+    fn a_grant_is_for_what_was_shown_and_less_time() {
+        let place = |name: &str| WorkspacePath::resolved(Path::new(name)).unwrap();
+        let given = GrantedCommand {
+            command: "make".into(),
+            directory: place("."),
+            read_only: false,
+            background: false,
+            seconds: 60,
+        };
+        let covers = |wanted: GrantedCommand| Grant::Command(given.clone()).covers(&Grant::Command(wanted));
+        for seconds in [1, 60] {
+            assert!(covers(GrantedCommand { seconds, ..given.clone() }));
+        }
+        for other in [
+            GrantedCommand { seconds: 61, ..given.clone() },
+            GrantedCommand { seconds: GrantedCommand::ENDLESS, ..given.clone() },
+            GrantedCommand { command: "make x".into(), ..given.clone() },
+            GrantedCommand { directory: place("sub"), ..given.clone() },
+            GrantedCommand { read_only: true, ..given.clone() },
+            GrantedCommand { background: true, ..given.clone() },
+        ] {
+            assert!(!covers(other.clone()), "{other:?}");
+        }
+        assert!(Grant::File(place("make")).covers(&Grant::File(place("make"))));
+        assert!(!Grant::File(place("make")).covers(&Grant::Command(given)));
+    }
 }

@@ -17,7 +17,7 @@ use crate::gate::{self, Approver, Grants, Settlement};
 use crate::output::{Outcome, Walls};
 use crate::policy::{self, Mode};
 use crate::question;
-use crate::session::{Opening, SessionId, Sessions, State, StateError, StoredError, Which};
+use crate::session::{GrantTerms, Opening, SessionId, Sessions, State, StateError, StoredError, Which};
 
 /// What a session is opened with.
 pub struct Options {
@@ -98,9 +98,10 @@ impl Runtime {
         hold(mode, backend, &mut confinement)?;
         let (custody, around) = Custody::open(&confinement, Ok(&state));
         let executor = Executor::open(program, backend, confinement, &around, custody.lock())?;
+        let terms = GrantTerms::of(mode, &executor, &around);
         let kept = match (sessions, resumed) {
-            (Some(sessions), None) => Some(sessions.create(&opening.door, mode)?),
-            (_, Some(resumed)) => Some(resumed.go_on(mode)?),
+            (Some(sessions), None) => Some(sessions.create(&opening.door, mode, terms)?),
+            (_, Some(resumed)) => Some(resumed.go_on(mode, terms)?),
             (None, None) => None,
         };
         let id = kept.as_ref().map_or_else(SessionId::random, |kept| kept.id().clone());
@@ -142,6 +143,11 @@ impl Runtime {
     /// The canonical root of the session.
     pub fn workspace(&self) -> &Path {
         self.executor.confinement().workspace()
+    }
+
+    /// How many grants the session has that do not hold now, for they were given under other terms. They stay stored.
+    pub fn grants_under_other_terms(&self) -> usize {
+        self.grants.under_other_terms()
     }
 
     /// What earlier sessions on this workspace left that were killed.

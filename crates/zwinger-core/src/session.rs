@@ -1,6 +1,7 @@
 //! zwinger's own files: `$XDG_STATE_HOME/zwinger` (default `~/.local/state/zwinger`), closed to others and outside every workspace.
 
 mod stored;
+mod terms;
 
 use std::fmt;
 use std::fs::File;
@@ -10,7 +11,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use zwinger_sandbox::{Confinement, PathError, Root};
 
-pub use stored::{Kept, Listed, Opening, Reference, Sessions, Stored, StoredError, Which};
+pub use stored::{Granted, Kept, Listed, Opening, Reference, Sessions, Stored, StoredError, Which};
+pub use terms::GrantTerms;
 
 /// Names a session: 16 hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

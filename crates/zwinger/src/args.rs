@@ -63,7 +63,8 @@ pub(crate) struct Tool {
     pub(crate) name: String,
     /// Its arguments as a JSON object; - reads them from standard input
     pub(crate) json: String,
-    /// Go on with a stored session, its mode and what was granted for it: a name that "zwinger session list" shows, or last
+    /// Go on with a stored session, its mode and what was granted for it under the same terms: a name that "zwinger session
+    /// list" shows, or last
     #[arg(long = "session", value_name = "ID")]
     pub(crate) resume: Option<Reference>,
     #[command(flatten)]

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use zwinger_core::escape;
-use zwinger_core::gate::Grant;
-use zwinger_core::session::{Listed, SessionId, Sessions, State, Stored, StoredError};
+use zwinger_core::gate::{Grant, GrantedCommand};
+use zwinger_core::session::{Granted, Listed, SessionId, Sessions, State, Stored, StoredError};
 
 use crate::args::{Session, SessionCommand};
 use crate::{BROKEN, answer, complain};
@@ -51,9 +51,10 @@ fn line(session: &Listed) -> String {
     let Listed { id, stored, is_in_use, .. } = session;
     match stored {
         Ok(stored) => {
-            let Stored { door, mode, grants, last_used, .. } = stored;
+            let Stored { door, mode, granted, last_used, .. } = stored;
             let state = if *is_in_use { "in use" } else { "" };
-            let line = format!("{id}  {last_used}  {door}  {mode}  {} grants  {state}", grants.len());
+            let grants: usize = granted.iter().map(|granted| granted.grants.len()).sum();
+            let line = format!("{id}  {last_used}  {door}  {mode}  {grants} grants  {state}");
             escape::line(line.trim_end())
         }
         Err(error) => escape::line(&error.to_string()),
@@ -61,7 +62,7 @@ fn line(session: &Listed) -> String {
 }
 
 fn page(stored: &Stored, is_in_use: bool) -> String {
-    let Stored { id, workspace, door, mode, grants, pid, started, last_used, .. } = stored;
+    let Stored { id, workspace, door, mode, granted, pid, started, last_used, .. } = stored;
     let process = if is_in_use { format!("{pid}, in use") } else { format!("{pid}, ended") };
     let mut page = String::new();
     for (name, value) in [
@@ -75,19 +76,29 @@ fn page(stored: &Stored, is_in_use: bool) -> String {
     ] {
         page.push_str(&format!("{name:<10} {}\n", escape::line(value)));
     }
-    for grant in grants {
-        let granted = match grant {
-            Grant::File(path) => format!("write {path}"),
-            Grant::Command(command, directory, read_only) | Grant::Job(command, directory, read_only) => {
-                let mode = if *read_only { ", which cannot write" } else { "" };
-                let background = if matches!(grant, Grant::Job(..)) { ", in the background" } else { "" };
-                format!("run {} in {directory}{mode}{background}", escape::line(command))
-            }
-        };
-        page.push_str(&format!("{:<10} {granted}\n", "grant"));
+    for Granted { under, grants } in granted {
+        page.push_str(&format!("{:<10} {under}\n", "under"));
+        for grant in grants {
+            page.push_str(&format!("{:<10} {}\n", "grant", said(grant)));
+        }
     }
     page.truncate(page.trim_end().len());
     page
+}
+
+fn said(grant: &Grant) -> String {
+    match grant {
+        Grant::File(path) => format!("write {path}"),
+        Grant::Command(GrantedCommand { command, directory, read_only, background, seconds }) => {
+            let kind = if *read_only { ", which cannot write" } else { "" };
+            let background = if *background { ", in the background" } else { "" };
+            let end = match *seconds {
+                GrantedCommand::ENDLESS => "until the session ends".to_owned(),
+                seconds => format!("at most {seconds} s"),
+            };
+            format!("run {} in {directory}{kind}{background}, {end}", escape::line(command))
+        }
+    }
 }
 
 /// For the command line.

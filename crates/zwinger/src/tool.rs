@@ -78,7 +78,19 @@ pub(crate) fn open(walls: &Walls, session: &SessionArguments, door: &str, which:
     let runtime =
         Runtime::open_as(options, &Opening { door: door.into(), mode: session.mode(), which, one_call: door == DOOR })?;
     custody::show_earlier(runtime.workspace(), runtime.earlier());
+    say_which_grants_hold(&runtime);
     Ok(runtime)
+}
+
+/// The person granted them, and may wonder at being asked again.
+fn say_which_grants_hold(runtime: &Runtime) {
+    let others = runtime.grants_under_other_terms();
+    if others > 0 {
+        complain(&format_args!(
+            "{others} of the session's grants do not hold now, for they were given under other terms; \"zwinger session show {}\" has them",
+            runtime.session()
+        ));
+    }
 }
 
 /// Said whenever it is so.

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
-use serde::{Deserialize, Serialize};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
 use zwinger_sandbox::{DirectoryLock, PathError, PrivateDirectory, read_up_to};
 
-use super::{SessionId, State, of_workspace};
+use super::{GrantTerms, SessionId, State, of_workspace};
 use crate::gate::Grant;
 use crate::policy::Mode;
 
@@ -50,14 +51,14 @@ impl Opening {
     }
 
     /// The mode of the session. A looser one than the default is never taken from a file.
-    pub(crate) fn mode(&self, resumed: Option<&Kept>) -> Result<Mode, StoredError> {
+    pub(crate) fn mode(&self, resumed: Option<&Resumed>) -> Result<Mode, StoredError> {
         match (self.mode, resumed) {
             (Some(mode), _) => Ok(mode),
             (None, None) => Ok(Mode::Sandbox),
-            (None, Some(Kept { stored, .. })) if stored.mode > Mode::Sandbox => {
+            (None, Some(Resumed { stored, .. })) if stored.mode > Mode::Sandbox => {
                 Err(StoredError::Looser(stored.id.clone(), stored.mode))
             }
-            (None, Some(kept)) => Ok(kept.stored.mode),
+            (None, Some(resumed)) => Ok(resumed.stored.mode),
         }
     }
 }
@@ -131,14 +132,28 @@ pub struct Stored {
     pub mode: Mode,
     /// What it has read of confidential; nothing is classified yet, so that a file that says so is another version's.
     taint: Option<String>,
-    /// What was granted for the session.
-    pub grants: BTreeSet<Grant>,
+    /// What was granted for the session, by the terms under which it was.
+    #[serde(default)]
+    pub granted: Vec<Granted>,
+    /// What an older version granted without saying under which terms: it holds under none.
+    #[serde(default, skip_serializing, deserialize_with = "ignored")]
+    grants: (),
     /// The process that used it last.
     pub pid: u32,
     /// When it was opened first, RFC 3339.
     pub started: String,
     /// When it was used last, RFC 3339.
     pub last_used: String,
+}
+
+/// What was granted under the same terms; it holds under these alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Granted {
+    /// The terms.
+    pub under: GrantTerms,
+    /// What was granted.
+    pub grants: BTreeSet<Grant>,
 }
 
 /// The sessions of one workspace.
@@ -160,11 +175,20 @@ pub struct Listed {
     used: SystemTime,
 }
 
+/// One that was stored, before anything goes on in it. Nobody else can open it until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Resumed {
+    directory: PrivateDirectory,
+    stored: Stored,
+    lock: DirectoryLock,
+}
+
 /// An open session that is kept. Nobody else can open it until it is dropped.
 #[derive(Debug)]
 pub struct Kept {
     directory: PrivateDirectory,
     stored: Stored,
+    terms: GrantTerms,
     lock: DirectoryLock,
 }
 
@@ -213,7 +237,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When it cannot be written down; nothing of it is left then.
-    pub(crate) fn create(&self, door: &str, mode: Mode) -> Result<Kept, StoredError> {
+    pub(crate) fn create(&self, door: &str, mode: Mode, terms: GrantTerms) -> Result<Kept, StoredError> {
         let id = SessionId::random();
         let path = self.directory.path().join(id.as_ref());
         let directory = PrivateDirectory::create(&path).map_err(|error| self.io(error))?;
@@ -227,12 +251,13 @@ impl Sessions {
             door: door.into(),
             mode,
             taint: None,
-            grants: BTreeSet::new(),
+            granted: Vec::new(),
+            grants: (),
             pid: std::process::id(),
             started: now.clone(),
             last_used: now,
         };
-        let kept = Kept { directory, stored, lock };
+        let kept = Kept { directory, stored, terms, lock };
         match kept.store(&BTreeSet::new()) {
             Ok(()) => Ok(kept),
             Err(error) => {
@@ -246,7 +271,7 @@ impl Sessions {
     ///
     /// # Errors
     /// As [`StoredError`] says.
-    pub(crate) fn resume(&self, reference: &Reference) -> Result<Kept, StoredError> {
+    pub(crate) fn resume(&self, reference: &Reference) -> Result<Resumed, StoredError> {
         let id = match reference {
             Reference::Id(id) => id.clone(),
             Reference::Last => self.list()?.into_iter().next().ok_or(StoredError::None)?.id,
@@ -254,7 +279,7 @@ impl Sessions {
         let (directory, lock) = self.take(&id)?;
         let mut stored = self.read(&directory, &id)?;
         stored.pid = std::process::id();
-        Ok(Kept { directory, stored, lock })
+        Ok(Resumed { directory, stored, lock })
     }
 
     /// Removes one, whatever stands in it, unless a process uses it.
@@ -344,35 +369,47 @@ impl Sessions {
     }
 }
 
+impl Resumed {
+    /// Writes down that it is used again, in this mode and under these terms.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn go_on(self, mode: Mode, terms: GrantTerms) -> Result<Kept, StoredError> {
+        let Self { directory, stored, lock } = self;
+        let kept = Kept { directory, stored: Stored { mode, ..stored }, terms, lock };
+        kept.store(&kept.grants())?;
+        Ok(kept)
+    }
+}
+
 impl Kept {
     /// Its name.
     pub fn id(&self) -> &SessionId {
         &self.stored.id
     }
 
-    pub(crate) fn grants(&self) -> &BTreeSet<Grant> {
-        &self.stored.grants
+    /// What was granted under these terms.
+    pub(crate) fn grants(&self) -> BTreeSet<Grant> {
+        let same = self.stored.granted.iter().filter(|granted| granted.under == self.terms);
+        same.flat_map(|granted| granted.grants.clone()).collect()
     }
 
-    /// Writes down that it is used again, in this mode.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub(crate) fn go_on(mut self, mode: Mode) -> Result<Self, StoredError> {
-        self.stored.mode = mode;
-        self.store(self.grants())?;
-        Ok(self)
+    /// What was granted under others. It stays stored.
+    pub(crate) fn others(&self) -> impl Iterator<Item = &Granted> {
+        self.stored.granted.iter().filter(|granted| granted.under != self.terms)
     }
 
-    /// Writes it down as it is now: the old file or the new one is there, whatever happens.
+    /// Writes it down as it is now, with what is granted under these terms: the old file or the new one is there, whatever happens.
     ///
     /// # Errors
     /// When it cannot be written.
     pub(crate) fn store(&self, grants: &BTreeSet<Grant>) -> Result<(), StoredError> {
         // JSON has no other text; what is named otherwise is asked for again.
         let is_text = |grant: &&Grant| !matches!(grant, Grant::File(path) if path.as_ref().to_str().is_none());
-        let grants = grants.iter().filter(is_text).cloned().collect();
-        let stored = Stored { grants, last_used: now(), ..self.stored.clone() };
+        let grants: BTreeSet<_> = grants.iter().filter(is_text).cloned().collect();
+        let these = (!grants.is_empty()).then(|| Granted { under: self.terms.clone(), grants });
+        let granted = self.others().cloned().chain(these).collect();
+        let stored = Stored { granted, last_used: now(), ..self.stored.clone() };
         let written = serde_json::to_vec_pretty(&stored).map_err(io::Error::other).and_then(|bytes| {
             if bytes.len() > MAX_FILE {
                 return Err(io::Error::other("too many grants to be kept"));
@@ -381,6 +418,10 @@ impl Kept {
         });
         written.map_err(|error| StoredError::Io(self.directory.path().join(FILE), error))
     }
+}
+
+fn ignored<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
+    IgnoredAny::deserialize(deserializer).map(|_| ())
 }
 
 fn now() -> String {

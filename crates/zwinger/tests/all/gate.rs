@@ -18,14 +18,14 @@ use crate::scripted_model::{ScriptedModel, calls, says};
 const PROMPT: &str = "[n] no: ";
 
 /// A terminal whose keyboard and screen are ours.
-struct Terminal {
+pub(crate) struct Terminal {
     ours: Option<File>,
     theirs: OwnedFd,
     shown: Vec<u8>,
 }
 
 impl Terminal {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let ours = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         rustix::pty::grantpt(&ours).unwrap();
         rustix::pty::unlockpt(&ours).unwrap();
@@ -40,7 +40,7 @@ impl Terminal {
     }
 
     /// Zwinger with this terminal as its controlling one. Its standard input is something else.
-    fn zwinger(&self, scratch: &Scratch, words: &[&str], before: &str) -> Running {
+    pub(crate) fn zwinger(&self, scratch: &Scratch, words: &[&str], before: &str) -> Running {
         let script = format!("{before}exec \"$@\" < /dev/null");
         let zwinger = scratch.base.join("zwinger");
         let shell = ["setsid", "--ctty", "sh", "-c", &script, "sh", zwinger.to_str().unwrap()];
@@ -79,7 +79,7 @@ impl Terminal {
     }
 
     /// Presses a key until the process has ended: keys that arrive while the question is being put up are dropped.
-    fn answer(&mut self, mut running: Running, keys: &str) -> Ended {
+    pub(crate) fn answer(&mut self, mut running: Running, keys: &str) -> Ended {
         self.wait_for_prompt();
         until("an end after the answer", || {
             // Once it is answered the terminal is as before, and an interrupt would be one.

@@ -23,6 +23,7 @@ mod documents;
 mod flood;
 mod found;
 mod gate;
+mod grants;
 mod jobs;
 mod killed;
 mod leaks;

@@ -10,6 +10,7 @@ use zwinger_core::sandbox::{Backend, Confinement};
 use zwinger_core::session::{Opening, Which};
 use zwinger_core::{Call, Options, Runtime};
 
+use crate::gate::Terminal;
 use crate::library::{Scripted, always};
 use crate::process::{Tag, command};
 use crate::scratch::{Ended, Scratch, ZWINGER, link, list, make_dir, read_text, remove, rename, write};
@@ -28,18 +29,18 @@ fn open(scratch: &Scratch, mode: Option<Mode>, approver: Scripted) -> Runtime {
 }
 
 /// The name of a new one that nobody uses any more.
-fn kept(scratch: &Scratch, mode: Option<Mode>) -> String {
+pub(crate) fn kept(scratch: &Scratch, mode: Option<Mode>) -> String {
     let runtime = open(scratch, mode, always(Decision::Session));
     let id = runtime.session().to_string();
     runtime.close();
     id
 }
 
-fn session(scratch: &Scratch, words: &[&str]) -> Ended {
+pub(crate) fn session(scratch: &Scratch, words: &[&str]) -> Ended {
     scratch.start(scratch.zwinger(&[&["session"], words].concat())).end()
 }
 
-fn directory(scratch: &Scratch) -> PathBuf {
+pub(crate) fn directory(scratch: &Scratch) -> PathBuf {
     let workspaces = scratch.state().join("workspaces");
     let [id] = list(&workspaces).try_into().expect("one workspace");
     workspaces.join(id).join("sessions")
@@ -94,16 +95,17 @@ fn a_grant_is_on_the_disk_when_it_is_given() {
     // As if it had been killed: what was granted is on the disk already.
     std::mem::forget(runtime);
     let stored: Value = serde_json::from_str(&read_text(directory(&scratch).join(&id).join("session.json"))).unwrap();
-    assert_eq!(stored["grants"].as_array().map(Vec::len), Some(2), "{stored}");
+    assert_eq!(stored["granted"][0]["grants"].as_array().map(Vec::len), Some(2), "{stored}");
 }
 
 #[test]
 fn grants_are_gone_on_with() {
     let scratch = Scratch::new();
-    let runtime = open(&scratch, None, always(Decision::Session));
-    let id = runtime.session().to_string();
-    assert!(runtime.call(&Call::new("write_file", json!({"path": "sub/f", "content": "x"}))).success);
-    runtime.close();
+    let id = kept(&scratch, None);
+    let mut terminal = Terminal::new();
+    let arguments = json!({"path": "sub/f", "content": "x"}).to_string();
+    let running = terminal.zwinger(&scratch, &["tool", "write_file", &arguments, "--session", &id], "");
+    assert_eq!(terminal.answer(running, "a").code, 0);
     remove(scratch.work.join("sub/f"));
     let before = scratch.audit().len();
     assert_eq!(put(&scratch, "sub/f", &["--session", &id]).code, 0);
@@ -149,6 +151,7 @@ fn what_is_not_a_session_is_refused_by_name_and_kept() {
     let good = read_text(&file);
     let other = kept(&scratch, None);
     let foreign = read_text(directory(&scratch).join(&other).join("session.json"));
+    let granted = |grant: &str| good.replace("[]", &format!("[{{\"under\": [], \"grants\": [{grant}]}}]"));
     for (bad, says) in [
         ("", "EOF"),
         ("{}", "missing field"),
@@ -157,9 +160,18 @@ fn what_is_not_a_session_is_refused_by_name_and_kept() {
         (&good.replace("\"version\": 1", "\"version\": 2"), "another version's"),
         (&good.replace("\"sandbox\"", "\"staged\""), "unknown variant"),
         (&good.replace("\"pid\"", "\"approved\": true, \"pid\""), "unknown field"),
-        (&good.replace("[]", "[{\"file\": \"../../etc\"}]"), "outside the workspace"),
-        (&good.replace("[]", "[{\"file\": \"/etc/x\"}]"), "outside the workspace"),
-        (&good.replace("[]", &format!("[{{\"command\": \"{}\"}}]", "x".repeat(5 << 20))), "too large"),
+        (&granted("{\"file\": \"../../etc\"}"), "outside the workspace"),
+        (&granted("{\"file\": \"/etc/x\"}"), "outside the workspace"),
+        (&granted("{\"socket\": \"x\"}"), "unknown variant"),
+        (
+            &granted(
+                "{\"command\": {\"command\": \"x\", \"directory\": \".\", \"read_only\": false, \"background\": false}}",
+            ),
+            "missing field",
+        ),
+        (&granted("{\"file\": \"x\"}").replace("\"under\": [], ", ""), "missing field"),
+        (&granted("{\"file\": \"x\"}").replace("\"under\"", "\"until\": 1, \"under\""), "unknown field"),
+        (&granted(&format!("{{\"file\": \"{}\"}}", "x".repeat(5 << 20))), "too large"),
         (&foreign, "another session's"),
     ] {
         write(&file, bad);
