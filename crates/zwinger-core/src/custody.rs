@@ -33,6 +33,7 @@ impl Custody {
         });
         // After that, so that what was moved is neither hidden nor kept as it was.
         let mut around = Surroundings::of(confinement);
+        around.state = state.ok().map(|state| state.path().into());
         let begun = journals
             .and_then(|(journals, above)| journals.begin(&around.scan, &above).map_err(|error| error.to_string()));
         let journal = begun.unwrap_or_else(|error| {

@@ -87,6 +87,9 @@ pub enum StateError {
     /// A model could write its own audit.
     #[error("the state directory {0} can be written from inside the walls; set XDG_STATE_HOME to another place")]
     Exposed(PathBuf),
+    /// Nothing inside sees any of it.
+    #[error("{0} is a part of zwinger's own state, which is hidden from commands; leave that --read out")]
+    Granted(PathBuf),
 }
 
 impl State {
@@ -121,6 +124,9 @@ impl State {
         if exposed(&real) {
             return Err(StateError::Exposed(real));
         }
+        if let Some(granted) = confinement.granted_in(&real) {
+            return Err(StateError::Granted(granted.to_owned()));
+        }
         let audit = path.join("audit");
         Root::create_private(&audit).map_err(|error| StateError::Unusable(audit, error))?;
         Ok(Self { root, path: real })
@@ -129,6 +135,11 @@ impl State {
     /// The audit log, for reading and appending.
     pub(crate) fn audit_log(&self) -> Result<File, PathError> {
         self.root.append(Path::new(Self::AUDIT))
+    }
+
+    /// Where it really is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Where the audit log is, for people.

@@ -47,6 +47,19 @@ pub enum BackendError {
         /// Why there are no namespaces.
         reason: String,
     },
+    /// Only a mount can hide a part of what is granted.
+    #[error(
+        "the walls that the policy asks for cannot be built here; nothing was run\n  \
+         landlock    works, but {}, zwinger's own, cannot be hidden in what --read names: user namespaces are refused ({reason})\n  \
+         ways on     --read what is needed of it   |   XDG_STATE_HOME elsewhere   |   zwinger doctor --fix",
+        .state.display()
+    )]
+    StateExposed {
+        /// Zwinger's own directory.
+        state: HostPath,
+        /// Why there are no namespaces.
+        reason: String,
+    },
     /// What is to be shown is not hidden by anything that could be taken away.
     #[error("--show {}: it is no hidden file of the workspace; --read lets commands read more of the host", .0.display())]
     ShownInVain(
@@ -136,6 +149,7 @@ impl Surroundings {
             home_visible,
             readable: Vec::new(),
             scan: Scan::of(confinement.workspace()),
+            state: None,
             temporary: None,
             no_quarantine: None,
             task_group: None,
@@ -146,7 +160,7 @@ impl Surroundings {
     /// The same where user namespaces are refused, with a private directory in the place of a private /tmp.
     ///
     /// # Errors
-    /// When a file of the workspace would have to be hidden, which only a mount can do.
+    /// When a file of the workspace or of a grant would have to be hidden, which only a mount can do.
     pub(crate) fn without_namespaces(
         &self,
         reason: String,
@@ -155,6 +169,10 @@ impl Surroundings {
     ) -> Result<Self, BackendError> {
         if let Some(secret) = confinement.hidden(&self.scan).into_iter().next() {
             return Err(BackendError::SecretsExposed { secret, reason });
+        }
+        let granted = |state: &&HostPath| confinement.is_granted(state);
+        if let Some(state) = self.state.as_ref().filter(granted).cloned() {
+            return Err(BackendError::StateExposed { state, reason });
         }
         let readable = plan::readable(confinement, self, &children);
         let temporary = Some(temporary.to_owned());
@@ -230,6 +248,19 @@ mod tests {
             assert!(matches!(refused, Err(BackendError::NoLandlock)), "{name}");
         }
         assert!(Backend::None.plan(&confinement, &around).is_ok());
+    }
+
+    #[test]
+    fn state_in_a_directory_of_the_system_is_hidden_there() {
+        let workspace = tempfile::tempdir().unwrap();
+        let confinement = Confinement::new(workspace.path(), None).unwrap();
+        let state = HostPath::from("/usr/share/zwinger");
+        let around = Surroundings { state: Some(state.clone()), landlock_abi: 7, ..Surroundings::of(&confinement) };
+        let plan = Backend::Landlock.plan(&confinement, &around).unwrap();
+        assert!(plan.mounts.unwrap().hidden.contains(&state));
+        let without = around.without_namespaces("none here".into(), &confinement, workspace.path()).unwrap();
+        assert!(without.readable.contains(&"/usr/bin".into()));
+        assert!(!without.readable.iter().any(|readable| state.starts_with(readable)));
     }
 
     #[test]

@@ -242,6 +242,11 @@ impl Confinement {
         self.granted().any(|granted| path.starts_with(granted))
     }
 
+    /// A grant that lies in `path`, or is it.
+    pub fn granted_in(&self, path: &Path) -> Option<&Path> {
+        self.granted().find(|granted| granted.starts_with(path))
+    }
+
     /// What the network may be.
     pub fn network(&self) -> Network {
         self.network

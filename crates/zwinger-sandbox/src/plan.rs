@@ -202,6 +202,8 @@ pub struct Surroundings {
     pub readable: Vec<HostPath>,
     /// What of the workspace is to be hidden or kept as it is.
     pub scan: Scan,
+    /// Zwinger's own directory, by its real place: hidden whatever is granted.
+    pub state: Option<HostPath>,
     /// A private directory of the session for temporary files, used where /tmp cannot be private.
     pub temporary: Option<PathBuf>,
     /// Why what the session newly makes of the protected kind is named at its end but not moved; `None` when it is moved.
@@ -311,7 +313,8 @@ fn toolchains(confinement: &Confinement, around: &Surroundings) -> Vec<HostPath>
         .chain(&around.path)
         .filter(|dir| !in_system(dir))
         // A PATH entry or a link that holds the home directory or the workspace would undo the allow-list.
-        .filter(|dir| !holds(dir, home) && !holds(dir, Some(confinement.workspace())));
+        .filter(|dir| !holds(dir, home) && !holds(dir, Some(confinement.workspace())))
+        .filter(|dir| !around.state.as_ref().is_some_and(|state| dir.starts_with(state)));
     tops(toolchains.cloned().collect())
 }
 
@@ -324,7 +327,9 @@ pub(crate) fn readable(
 ) -> Vec<HostPath> {
     // The home directory may lie below /opt or /usr, as that of a service.
     let home = confinement.home().map(Path::to_owned);
-    let hidden: Vec<PathBuf> = SYSTEM_HIDDEN.iter().map(PathBuf::from).chain(credentials(around)).chain(home).collect();
+    let state = around.state.as_ref().map(|state| state.to_path_buf());
+    let system = SYSTEM_HIDDEN.iter().map(PathBuf::from);
+    let hidden: Vec<PathBuf> = system.chain(credentials(around)).chain(home).chain(state).collect();
     let toolchains = toolchains(confinement, around).into_iter().map(|path| path.to_path_buf());
     let mut open: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).chain(toolchains).collect();
     let mut found = Vec::new();
@@ -388,7 +393,11 @@ fn mounts(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPa
     // Those of the system are covered already, but a grant that holds one has come over its cover.
     let system = SYSTEM_HIDDEN.iter().map(PathBuf::from);
     let uncovered = system.filter(|hidden| confinement.granted().any(|granted| hidden.starts_with(granted)));
-    let hidden = uncovered.chain(credentials(around)).map(HostPath::from).collect();
+    let own = around.state.clone().filter(|state| {
+        let visible = confinement.granted().chain(toolchains.iter().map(|path| &**path)).chain(SYSTEM.map(Path::new));
+        visible.into_iter().any(|visible| state.starts_with(visible))
+    });
+    let hidden = uncovered.chain(credentials(around)).map(HostPath::from).chain(own).collect();
     // A workspace that cannot be written holds them already.
     Mounts { links: around.top_links.clone(), pieces, pins: pins.filter(|_| !confinement.read_only).collect(), hidden }
 }

@@ -63,7 +63,9 @@ fn holds_by_default(enforcement: &Enforcement) -> bool {
 
 pub(crate) fn examine(confinement: &Confinement, backend: Backend) -> Findings {
     let mut around = Surroundings::of(confinement);
-    let state = State::default_path().and_then(|path| State::open(&path, confinement).map(|_| path));
+    let state = State::default_path().and_then(|path| Ok((State::open(&path, confinement)?, path)));
+    around.state = state.as_ref().ok().map(|(state, _)| state.path().into());
+    let state = state.map(|(_, path)| path);
     around.no_quarantine = state.as_ref().err().map(ToString::to_string);
     // The only honest answer is from walls that were really raised.
     let raised = Session::open("/proc/self/exe".as_ref(), backend, confinement, &around, None);

@@ -9,6 +9,7 @@ for_every_caller!(
     g13_a_directory_that_can_only_be_searched_is_hidden,
     d11_devices_and_proc_are_read_only_mounts,
     b05_what_git_runs_is_not_changed,
+    n02_state_is_hidden_whatever_is_granted,
 );
 
 const SECRETS: [&str; 3] = [".env", "sub/.env", "sub/.env.production"];
@@ -26,6 +27,35 @@ fn g13_a_directory_that_can_only_be_searched_is_hidden(scratch: &Scratch) {
     let shown = scratch.sh_with(&words[..2], &cat);
     chmod(&directory, 0o755);
     assert!(shown.shows(&scratch.secret), "{shown:?}");
+}
+
+fn n02_state_is_hidden_whatever_is_granted(scratch: &Scratch) {
+    let state = scratch.state();
+    scratch.sh("true");
+    write(state.join("audit/secret"), &scratch.secret);
+    chmod(state.join("audit/secret"), 0o644);
+    let base = scratch.base.to_str().unwrap();
+    let script = format!(
+        "cat {base}/state/zwinger/audit/* {base}/tmp/../state/zwinger/audit/*; ls -R {base}; cat {base}/work-evil/marker > seen"
+    );
+    for options in [&["--read", base][..], &["--mode", "plan", "--write", base]] {
+        let ended = scratch.sh_with(options, &script);
+        assert!(!ended.shows(&scratch.secret) && !ended.shows("audit.jsonl"), "{options:?} {ended:?}");
+        match scratch.caller.has_namespaces() {
+            // The rest of what is granted is there.
+            true => assert!(ended.text().contains("work-evil"), "{options:?} {ended:?}"),
+            false => assert!(ended.code == 125 && ended.stderr.contains("XDG_STATE_HOME"), "{options:?} {ended:?}"),
+        }
+        let ended =
+            scratch.tool("run_command", &json!({"command": script}), &[options, &["--approve", "yes"]].concat());
+        assert!(!ended.shows(&scratch.secret) && !ended.shows("audit.jsonl"), "{options:?} {ended:?}");
+    }
+    // What can be written cannot be hidden for good, and a part of the state alone is a mistake.
+    let [whole, part] = [state.to_str().unwrap().to_owned(), state.join("audit/secret").to_str().unwrap().to_owned()];
+    for options in [["--write", base], ["--read", &whole], ["--read", &part], ["--write", &part]] {
+        let ended = scratch.sh_with(&options, &script);
+        assert!(ended.code == 125 && ended.stderr.contains("state"), "{options:?} {ended:?}");
+    }
 }
 
 /// What is the machine's in the tree keeps its modes, owners and times: Landlock knows nothing of them.
