@@ -5,12 +5,15 @@
 //! - At the top of the workspace: settings of everything that is opened or started there (editors, agents, package managers, shells).
 //! - At any depth: what git runs, cargo's settings, and what is read from below though the person opened or started something at the
 //!   top. Agents take instructions and rules from the directory of a file that they look at (`AGENTS.md`, `CLAUDE.md`, `GEMINI.md`,
-//!   `.claude`, `.codex`, `.cursor`, `.gemini`, `.windsurf`), and Zed its settings (`.zed`). `.vscode` and `.idea` count as well:
-//!   an editor trusts a project below one that it trusts, and runs its tasks when that is opened. Not below `node_modules`, where
-//!   packages bring such directories along and nobody opens one.
+//!   `QWEN.md`, `.goosehints`, `.claude`, `.codex`, `.cursor`, `.gemini`, `.qwen`, `.windsurf`), and Zed its settings (`.zed`).
+//!   `.vscode` and `.idea` count as well: an editor trusts a project below one that it trusts, and runs its tasks when that is
+//!   opened. Not below `node_modules`, where packages bring such directories along and nobody opens one.
 //! - Not at any depth, because they are read of the directory where something is started, or ask first: rules of a whole project
-//!   (`.clinerules`, `.roorules`, `.roo`, `.cursorrules`, `.windsurfrules`, `.junie`, `.kiro`, `.continue`, `.aider.conf.yml`,
-//!   `*.code-workspace`), `.mcp.json`, `.devcontainer`, `.envrc`, `mise.toml`, `.exrc`, `.dir-locals.el`, and package managers'.
+//!   (`.clinerules`, `.roorules`, `.roo`, `.roomodes`, `.cursorrules`, `.windsurfrules`, `.junie`, `.kiro`, `.continue`,
+//!   `.aider.conf.yml`, `crush.json`, `*.code-workspace`), `.mcp.json`, `.devcontainer`, `.envrc`, mise's and lefthook's, those of
+//!   vim and Emacs, what interactive interpreters and debuggers run when they start (`.irbrc`, `.gdbinit`), and package managers'.
+//! - Not at all: names that a build makes (`.bundle/config`, `.project`, `mise.lock`), and settings of what a person asks to build,
+//!   test or check the code with.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -27,75 +30,178 @@ use crate::host_path::HostPath;
 use crate::root::{Root, read_up_to};
 
 /// Settings at the top of a project that the host's programs read when they meet them.
-const SETTINGS: [&str; 44] = [
-    ".junie",
-    ".roorules",
-    ".aider.conf.yml",
-    ".clinerules",
-    ".continue",
-    ".cursorrules",
-    ".devcontainer.json",
+const SETTINGS: [&str; 124] = [
+    // Editors.
+    ".dir-locals-2.el",
     ".dir-locals.el",
     ".exrc",
     ".fleet",
-    ".kiro",
-    ".mise.toml",
+    ".gvimrc",
+    ".helix",
+    ".idea",
+    ".lite_project.lua",
+    ".lvimrc",
+    ".nova",
     ".nvim.lua",
-    ".opencode",
-    ".roo",
+    ".nvimrc",
     ".run",
+    ".theia",
+    ".vim",
+    ".vimrc",
+    ".vscode",
+    ".ycm_extra_conf.py",
+    ".zed",
+    // Agents.
+    ".agent",
+    ".agents",
+    ".aider.conf.yml",
+    ".aider.model.settings.yml",
+    ".amazonq",
+    ".amp",
+    ".augment",
+    ".augment-guidelines",
+    ".claude",
+    ".clinerules",
+    ".codex",
+    ".continue",
+    ".continuerc.json",
+    ".continuerules",
+    ".crush.json",
+    ".cursor",
+    ".cursorrules",
+    ".factory",
+    ".gemini",
+    ".goosehints",
+    ".iflow",
+    ".junie",
+    ".kilocode",
+    ".kilocodemodes",
+    ".kilocoderules",
+    ".kiro",
+    ".mcp.json",
+    ".opencode",
+    ".opencode.json",
+    ".openhands",
+    ".openhands_instructions",
+    ".qwen",
+    ".roo",
+    ".roomodes",
+    ".roorules",
+    ".rules",
+    ".tabnine",
+    ".trae",
+    ".vibe",
     ".windsurf",
     ".windsurfrules",
-    ".zed",
+    "AGENT.md",
+    "AGENTS.md",
     "AGENTS.override.md",
+    "AmazonQ.md",
     "CLAUDE.local.md",
-    "lefthook.yml",
-    "mise.toml",
+    "CLAUDE.md",
+    "CRUSH.local.md",
+    "CRUSH.md",
+    "Crush.local.md",
+    "Crush.md",
+    "GEMINI.md",
+    "IFLOW.md",
+    "QWEN.md",
+    "WARP.md",
+    "crush.json",
+    "crush.local.md",
+    "crush.md",
     "opencode.json",
+    "opencode.jsonc",
+    // What runs hooks of git.
+    ".git-hooks",
     ".githooks",
     ".gitmodules",
-    ".vscode",
-    ".idea",
-    ".devcontainer",
-    ".mcp.json",
-    ".claude",
-    ".codex",
-    ".cursor",
-    ".gemini",
-    ".envrc",
     ".husky",
+    ".huskyrc",
+    ".huskyrc.js",
+    ".huskyrc.json",
+    ".lefthook",
+    ".lefthook-local",
+    ".local-overcommit.yml",
+    ".overcommit.yml",
     ".pre-commit-config.yaml",
+    ".pre-commit-config.yml",
+    "captainhook.json",
+    "prek.toml",
+    // Shells, and what changes their environment.
+    ".autoenv",
+    ".autoenv.leave",
+    ".autoenv.zsh",
+    ".autoenv_leave.zsh",
+    ".devcontainer",
+    ".devcontainer.json",
+    ".envrc",
+    ".mise",
+    ".rbenv-vars",
+    ".rvmrc",
+    ".tool-versions",
+    // Interactive interpreters and debuggers.
+    ".Renviron",
+    ".Rprofile",
+    ".byebugrc",
+    ".gdbinit",
+    ".ghci",
+    ".iex.exs",
+    ".irbrc",
+    ".lldbinit",
+    ".ocamlinit",
+    ".octaverc",
+    ".pdbrc",
+    ".pryrc",
+    "_irbrc",
+    "irb.rc",
+    // Others.
+    ".lazygit.yml",
     ".npmrc",
     ".yarnrc",
     ".yarnrc.yml",
-    "AGENTS.md",
-    "CLAUDE.md",
-    "GEMINI.md",
     ".zwinger.toml",
 ];
 
+/// More of them, by how the name begins and ends.
+const SETTINGS_LIKE: [(&str, &str); 5] = [
+    ("", ".code-workspace"),
+    ("", ".sublime-project"),
+    // Rules of one mode.
+    (".clinerules-", ""),
+    (".kilocoderules-", ""),
+    (".roorules-", ""),
+];
+
 /// Settings that are read at any depth.
-const NESTED: [&str; 13] = [
+const NESTED: [&str; 20] = [
     ".claude",
     ".codex",
     ".cursor",
     ".gemini",
+    ".goosehints",
     ".idea",
+    ".iflow",
+    ".qwen",
     ".vscode",
     ".windsurf",
     ".zed",
+    "AGENT.md",
     "AGENTS.md",
     "AGENTS.override.md",
     "CLAUDE.local.md",
     "CLAUDE.md",
     "GEMINI.md",
+    "IFLOW.md",
+    "QWEN.md",
+    "WARP.md",
 ];
 
 /// Of these, what is read only where somebody opens a project.
 const OF_EDITORS: [&str; 2] = [".idea", ".vscode"];
 
 /// In `.github`, what agents read or run (GitHub Copilot).
-const OF_GITHUB: [&str; 3] = ["copilot-instructions.md", "hooks", "instructions"];
+const OF_GITHUB: [&str; 5] = ["agents", "copilot-instructions.md", "hooks", "instructions", "skills"];
 
 /// Parts of a git directory, a submodule's or a worktree's own, that make git run or trust something.
 const OF_GIT: [(&str, Kind); 6] = [
@@ -113,6 +219,8 @@ const OF_GIT: [(&str, Kind); 6] = [
 pub(crate) enum Place {
     /// The workspace itself.
     Top,
+    /// A directory in it.
+    Second,
     /// Anywhere below.
     Below,
     /// In a git directory, submodules' and worktrees' own included.
@@ -182,8 +290,12 @@ pub(crate) fn kind_of(name: &OsStr, path: &Path, place: Place, bare: bool) -> Op
         return Some(Kind::Attributes);
     }
     let is_in = |names: &[&str]| names.iter().any(|known| name == *known);
-    let of_top =
-        place == Place::Top && (is_in(&SETTINGS) || Path::new(name).extension() == Some("code-workspace".as_ref()));
+    let of_top = match place {
+        Place::Top => is_in(&SETTINGS) || is_like_a_setting(name.as_bytes()),
+        Place::Second if below(".config") => name == "mise" || is_of_tools(name.as_bytes()),
+        Place::Second if below("mise") => is_between(name.as_bytes(), "config.", ".toml") || name == "config.toml",
+        Place::Second | Place::Below | Place::Git => false,
+    };
     // cargo reads either name (cargo book, "Configuration").
     let of_cargo = (name == "config.toml" || name == "config") && below(".cargo");
     if of_top || of_cargo {
@@ -192,6 +304,23 @@ pub(crate) fn kind_of(name: &OsStr, path: &Path, place: Place, bare: bool) -> Op
     let in_packages = || path.iter().any(|component| component == "node_modules");
     let nested = is_in(&NESTED) && !(is_in(&OF_EDITORS) && in_packages());
     (nested || is_in(&OF_GITHUB) && below(".github")).then_some(Kind::NestedSetting)
+}
+
+fn is_like_a_setting(name: &[u8]) -> bool {
+    let without_dot = name.strip_prefix(b".").unwrap_or(name);
+    is_of_tools(without_dot) || SETTINGS_LIKE.iter().any(|(start, end)| is_between(name, start, end))
+}
+
+/// Names that mise and lefthook read with a dot, without, and in `.config` (lefthook's documentation, "Config file name").
+fn is_of_tools(name: &[u8]) -> bool {
+    let of_lefthook = name.strip_prefix(b"lefthook").map(|rest| rest.strip_prefix(b"-local").unwrap_or(rest));
+    let formats: [&[u8]; 5] = [b".yml", b".yaml", b".toml", b".json", b".jsonc"];
+    let of_mise = name == b"mise.toml" || is_between(name, "mise.", ".toml");
+    of_mise || of_lefthook.is_some_and(|format| formats.contains(&format))
+}
+
+fn is_between(name: &[u8], start: &str, end: &str) -> bool {
+    name.strip_prefix(start.as_bytes()).is_some_and(|rest| rest.ends_with(end.as_bytes()))
 }
 
 /// What git takes for a repository whatever its name is (setup.c, is_git_directory): the rest of one that has `commondir` is
@@ -356,6 +485,120 @@ pub(crate) fn open(workspace: &Root, path: &Path, flags: OFlags) -> rustix::io::
             // openat2(2): a rename or mount elsewhere raced with `..`; try again.
             Err(rustix::io::Errno::AGAIN) => {}
             opened => return opened,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(name: &str, place: Place) -> Option<Kind> {
+        let path = Path::new("/w").join(name);
+        kind_of(path.file_name().unwrap(), &path, place, false)
+    }
+
+    #[test]
+    fn b01_names_of_settings() {
+        let at_the_top = [
+            "opencode.jsonc",
+            "lefthook.toml",
+            ".lefthook.yaml",
+            "lefthook-local.json",
+            ".lefthook-local.jsonc",
+            ".helix",
+            ".vimrc",
+            ".gvimrc",
+            ".exrc",
+            ".nvimrc",
+            ".nvim.lua",
+            "mise.local.toml",
+            ".mise.local.toml",
+            "mise.test.toml",
+            ".mise.toml",
+            "crush.json",
+            ".crush.json",
+            ".roomodes",
+            ".roorules-code",
+            ".kilocodemodes",
+            ".dir-locals-2.el",
+            ".irbrc",
+            ".pryrc",
+            "x.code-workspace",
+            ".lefthook",
+        ];
+        let below = [".qwen", "QWEN.md", "AGENT.md", ".goosehints", ".claude"];
+        for name in at_the_top.into_iter().chain(below) {
+            assert_eq!(of(name, Place::Top), Some(Kind::Setting), "{name}");
+        }
+        for name in at_the_top {
+            assert_eq!(of(&format!("a/b/{name}"), Place::Below), None, "{name}");
+        }
+        for name in below.map(|name| format!("a/b/{name}")).into_iter().chain([".github/skills".into()]) {
+            assert_eq!(of(&name, Place::Below), Some(Kind::NestedSetting), "{name}");
+        }
+        for name in
+            [".config/mise", ".config/mise.toml", ".config/mise.local.toml", ".config/lefthook.yml", "mise/config.toml"]
+        {
+            assert_eq!(of(name, Place::Second), Some(Kind::Setting), "{name}");
+            assert_eq!(of(&format!("a/{name}"), Place::Below), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn b13_what_builds_make_is_no_setting() {
+        let files = [
+            ".bundle",
+            ".project",
+            ".classpath",
+            ".settings",
+            "mise.lock",
+            "mise",
+            "lefthook",
+            "lefthook.md",
+            "lefthook-checksums.txt",
+            ".config",
+            ".gradle",
+            ".cache",
+            ".tox",
+            ".venv",
+            ".next",
+            ".nyc_output",
+            ".pytest_cache",
+            ".ruby-version",
+            ".python-version",
+            ".nvmrc",
+            ".editorconfig",
+            ".eslintrc.json",
+            ".bazelrc",
+            ".terraform",
+            ".crush",
+            ".RData",
+            ".Rhistory",
+            ".merlin",
+            ".ensime",
+            ".metals",
+            ".bsp",
+            ".bloop",
+            ".clangd",
+            "compile_commands.json",
+            "package.json",
+            "Makefile",
+            ".lefthook.txt",
+            ".mcp",
+            "vimrc",
+            "agents",
+            "skills",
+        ];
+        for place in [Place::Top, Place::Below] {
+            for name in files {
+                assert_eq!(of(name, place), None, "{name}");
+            }
+        }
+        for name in
+            [".config/nextest.toml", ".config/dotnet-tools.json", "mise/tasks", "src/lefthook.yml", "src/mise.toml"]
+        {
+            assert_eq!(of(name, Place::Second), None, "{name}");
         }
     }
 }

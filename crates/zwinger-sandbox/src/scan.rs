@@ -185,7 +185,11 @@ impl Walk {
         if draft::is_name(&name) && kind.is_file() {
             self.scan.unfinished.push(visit.directory.as_path().into());
         }
-        let mut inside = if visit.place == Place::Top { Place::Below } else { visit.place };
+        let mut inside = match visit.place {
+            Place::Top => Place::Second,
+            Place::Second | Place::Below => Place::Below,
+            Place::Git => Place::Git,
+        };
         let mut held = visit.held;
         if name == ".git" {
             if kind.is_dir() {
@@ -224,7 +228,7 @@ impl Walk {
             }
         } else if bare && name == "HEAD" {
             self.count(&path, Kind::BareHead);
-        } else if kind.is_symlink() && (name == ".cargo" || visit.place == Place::Git && name != "HEAD") {
+        } else if kind.is_symlink() && is_way(&name, visit.place) {
             self.count(&path, Kind::Link);
         }
         if kind.is_dir() {
@@ -288,6 +292,15 @@ impl Walk {
     fn pin_directories_of(&mut self, path: &Path) {
         let below = path.ancestors().skip(1).take_while(|directory| *directory != self.workspace);
         self.scan.pinned.extend(below.map(HostPath::from));
+    }
+}
+
+/// Whether a link of this name would lead a program to its settings by another way.
+fn is_way(name: &OsStr, place: Place) -> bool {
+    match place {
+        Place::Git => name != "HEAD",
+        Place::Top if name == ".config" || name == "mise" => true,
+        Place::Top | Place::Second | Place::Below => name == ".cargo" || name == ".github",
     }
 }
 

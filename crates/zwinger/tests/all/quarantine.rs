@@ -25,7 +25,19 @@ for_every_caller!(
 );
 
 /// A script, and what of it must be gone, by its path in the workspace.
-const MADE: [(&str, &[&str]); 22] = [
+const MADE: [(&str, &[&str]); 25] = [
+    (
+        "mkdir -p .config/mise .helix p/.qwen; for f in .config/mise/config.toml .config/lefthook.yml .helix/x p/.qwen/x; do echo x > $f; done",
+        &[".config/mise", ".config/lefthook.yml", ".helix", "p/.qwen"],
+    ),
+    (
+        "mkdir c; echo x > c/mise.toml; ln -s c .config; echo x > opencode.jsonc; echo x > .irbrc; mkdir g; ln -s ../g sub/.github",
+        &[".config", "opencode.jsonc", ".irbrc", "sub/.github"],
+    ),
+    (
+        "echo x > .lefthook-local.toml; echo x > .mise.local.toml; echo x > sub/AGENT.md; echo x > sub/mise.toml",
+        &[".lefthook-local.toml", ".mise.local.toml", "sub/AGENT.md"],
+    ),
     (
         "mkdir -p p/.vscode p/.zed .github; echo x > p/.vscode/tasks.json; echo x > .github/copilot-instructions.md; echo x > sub/CLAUDE.md",
         &["p/.vscode", "p/.zed", ".github/copilot-instructions.md", "sub/CLAUDE.md"],
