@@ -9,6 +9,7 @@ use crate::git_config::{Variable, risky};
 use crate::host_path::HostPath;
 use crate::journal::Hash;
 use crate::metadata::{Inventory, Item, Kind, Mark, look, read};
+use crate::rebase_todo::commands;
 use crate::root::Root;
 
 /// Something that must not stay.
@@ -108,6 +109,9 @@ impl Comparison<'_> {
             // Every commit changes it; what counts is that the directory was a repository before.
             return true;
         }
+        if after.kind == Kind::RebaseTodo && self.runs_nothing_else(path, before, after) {
+            return true;
+        }
         match (&before.mark, &after.mark) {
             (
                 Mark::File { inode, size, mode, changed, content },
@@ -129,6 +133,18 @@ impl Comparison<'_> {
         }
     }
 
+    /// Of a rebase in progress. Git takes away what is done, from the top.
+    fn runs_nothing_else(&self, path: &Path, before: &Item, after: &Item) -> bool {
+        let Mark::File { .. } = after.mark else { return false };
+        let Some(new) = read(self.workspace, path) else { return false };
+        let left = commands(&new);
+        let known = match &before.mark {
+            Mark::File { content: Some(old), .. } => commands(old).ends_with(&left),
+            _ => false,
+        };
+        left.is_empty() || known
+    }
+
     /// Whether something that was not there before can stay: what git makes by itself for new repositories and worktrees.
     fn may_be_new(&self, path: &Path, item: &Item) -> bool {
         if !matches!(item.mark, Mark::File { .. }) {
@@ -142,6 +158,7 @@ impl Comparison<'_> {
             Kind::GitLink => content().is_some_and(|text| self.leads_to_repository(path, &text)),
             Kind::CommonDirectory => self.is_of_worktree(path) && content().is_some_and(|text| line(&text) == b"../.."),
             Kind::Worktree => self.is_of_worktree(path) && content().is_some_and(|text| self.leads_inside(path, &text)),
+            Kind::RebaseTodo => content().is_some_and(|text| commands(&text).is_empty()),
             Kind::Setting
             | Kind::NestedSetting
             | Kind::Hook

@@ -30,6 +30,7 @@ mod plan;
 mod private;
 mod processors;
 mod quarantine;
+mod rebase_todo;
 mod root;
 mod scan;
 mod session;

@@ -254,6 +254,8 @@ pub(crate) enum Kind {
     BareHead,
     /// A directory that cannot be looked into.
     Closed,
+    /// What a rebase in progress is still to do. Git writes it, so that it is not kept as it is.
+    RebaseTodo,
 }
 
 impl Kind {
@@ -270,6 +272,7 @@ impl Kind {
             Self::Link => "a link to settings",
             Self::BareHead => "it makes its directory a bare repository",
             Self::Closed => "a directory that nobody can look into",
+            Self::RebaseTodo => "a rebase in progress that would run something",
         }
     }
 }
@@ -277,6 +280,10 @@ impl Kind {
 /// What of the kind an entry is by its name; `bare` is whether its directory looks like a bare repository.
 pub(crate) fn kind_of(name: &OsStr, path: &Path, place: Place, bare: bool) -> Option<Kind> {
     let below = |directory| path.parent().is_some_and(|parent| parent.ends_with(directory));
+    // In a repository of any name, for one without files of its own may have worktrees.
+    if name == "git-rebase-todo" && below("rebase-merge") {
+        return Some(Kind::RebaseTodo);
+    }
     if place == Place::Git || bare {
         if let Some((_, kind)) = OF_GIT.iter().find(|(of_git, _)| name == *of_git) {
             return Some(*kind);

@@ -205,7 +205,7 @@ impl Walk {
                 self.count(&path, Kind::GitLink);
             }
         } else if let Some(protected) = kind_of(&name, &path, visit.place, bare) {
-            if protected != Kind::NestedSetting {
+            if !matches!(protected, Kind::NestedSetting | Kind::RebaseTodo) {
                 self.protect(path.clone(), kind);
             }
             match (protected, kind.is_dir()) {
@@ -300,7 +300,7 @@ fn is_way(name: &OsStr, place: Place) -> bool {
     match place {
         Place::Git => name != "HEAD",
         Place::Top if name == ".config" || name == "mise" => true,
-        Place::Top | Place::Second | Place::Below => name == ".cargo" || name == ".github",
+        Place::Top | Place::Second | Place::Below => name == ".cargo" || name == ".github" || name == "rebase-merge",
     }
 }
 

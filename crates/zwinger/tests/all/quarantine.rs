@@ -16,6 +16,7 @@ for_every_caller!(
     b01_a_killed_session_is_settled_at_the_next_start,
     b05_changed_settings_are_as_before,
     b13_git_leaves_nothing_in_quarantine,
+    b05_a_rebase_that_is_left_runs_nothing,
     a29_nothing_outside_is_moved,
     without_a_place_it_is_named,
     names_are_shown_escaped,
@@ -209,12 +210,12 @@ fn b05_changed_settings_are_as_before(scratch: &Scratch) {
     assert_eq!(read_text(scratch.work.join(".git/config")), tracked);
 }
 
+const IDENTITY: &str = "export GIT_AUTHOR_NAME=n GIT_AUTHOR_EMAIL=e@x GIT_COMMITTER_NAME=n GIT_COMMITTER_EMAIL=e@x; ";
+
 fn b13_git_leaves_nothing_in_quarantine(scratch: &Scratch) {
     if !process::succeeds(&["git", "--version"]) {
         return skipped(concat!(module_path!(), "::b13_git_leaves_nothing_in_quarantine"), "no git");
     }
-    const IDENTITY: &str =
-        "export GIT_AUTHOR_NAME=n GIT_AUTHOR_EMAIL=e@x GIT_COMMITTER_NAME=n GIT_COMMITTER_EMAIL=e@x; ";
     let git = |script: &str| -> Ended {
         let ended = scratch.sh(&format!("set -e; {IDENTITY}{script}"));
         assert_eq!((ended.code, ended.stderr.contains("zwinger: quarantined")), (0, false), "{script} {ended:?}");
@@ -252,6 +253,56 @@ fn b13_git_leaves_nothing_in_quarantine(scratch: &Scratch) {
     }
     assert!(!is_there(place(scratch).join("quarantine")));
     assert_no_journal(scratch);
+}
+
+fn b05_a_rebase_that_is_left_runs_nothing(scratch: &Scratch) {
+    if !process::succeeds(&["git", "--version"]) {
+        return skipped(concat!(module_path!(), "::b05_a_rebase_that_is_left_runs_nothing"), "no git");
+    }
+    let git = |script: &str| {
+        let ended = scratch.sh(&format!("{IDENTITY}{script}"));
+        let moved: Vec<_> = said_of_quarantine(&ended).into_iter().map(str::to_owned).collect();
+        (ended, moved)
+    };
+    let (ended, moved) = git("set -e; git init -q r; cd r; echo 1 > f; git add f; git commit -qm 1; git checkout -qb side
+        echo 2 > f; git commit -qam 2; echo 4 > g; git add g; git commit -qm 4; git checkout -q -; echo 3 > f; git commit -qam 3
+        git worktree add -q ../tree side");
+    assert_eq!((ended.code, moved.len()), (0, 0), "{ended:?}");
+    // One that ends in the command that started it, with what it runs.
+    let (ended, moved) = git("cd r; git checkout -q --detach; git rebase -q --exec 'echo ran >> ../log' --root");
+    assert_eq!((ended.code, moved.len()), (0, 0), "{ended:?}");
+    assert_eq!(read_text(scratch.work.join("log")), "ran\nran\n");
+    // One that stops at a conflict, and would only pick; then goes on in another.
+    let start = "cd tree; git rebase -q master || git rebase -q main";
+    let (ended, moved) = git(&format!("{start}; git status | grep -q 'in progress'"));
+    assert_eq!((ended.code, moved.len()), (0, 0), "{ended:?}");
+    let todo = "r/.git/worktrees/tree/rebase-merge/git-rebase-todo";
+    assert!(read_text(scratch.work.join(todo)).starts_with("pick "));
+    let (ended, moved) = git("set -e; cd tree; echo 5 > f; git add f; GIT_EDITOR=true git rebase --continue");
+    assert_eq!((ended.code, moved.len()), (0, 0), "{ended:?}");
+    // One that would run something, by git's own hand or written there.
+    let (ended, moved) = git(
+        "set -e; cd tree; git reset -q --hard HEAD~2; echo 6 > f; git commit -qam 6; cd ../r; git checkout -q --detach
+        echo 7 > f; git commit -qam 7; git tag t; cd ../tree; git rebase -q --exec ../x t || true",
+    );
+    assert!(ended.code == 0 && !is_there(scratch.work.join(todo)), "{ended:?}");
+    assert!(only(moved).contains(&format!("quarantined {todo} (a rebase in progress")), "{ended:?}");
+    let (ended, moved) = git("cd tree; git rebase --abort && git status");
+    assert_eq!((ended.code, moved.len()), (0, 0), "{ended:?}");
+    // Of one that the person started, what is left to do may become less, and no other.
+    let directory = scratch.work.join("r/.git/rebase-merge");
+    make_dir(&directory);
+    write(directory.join("git-rebase-todo"), "exec ./a\nexec ./b\n");
+    scratch.give_all();
+    let place = "r/.git/rebase-merge/git-rebase-todo";
+    let (ended, moved) = git(&format!("echo exec ./b > n; mv n {place}"));
+    assert_eq!((ended.code, moved.len()), (0, 0), "{ended:?}");
+    let (ended, moved) = git(&format!("echo exec ./evil >> {place}"));
+    assert!(only(moved).contains("(changed: a rebase in progress"), "{ended:?}");
+    assert_eq!(read_text(scratch.work.join(place)), "exec ./b\n");
+    let (ended, moved) =
+        git("mkdir l; echo exec ./x > l/git-rebase-todo; rm -r r/.git/rebase-merge; ln -s ../../l r/.git/rebase-merge");
+    assert!(only(moved).contains("quarantined r/.git/rebase-merge (a link"), "{ended:?}");
 }
 
 fn b01_a_killed_session_is_settled_by_one_that_starts_below(scratch: &Scratch) {
