@@ -47,7 +47,8 @@ impl Variable {
         self.section == section && self.subsection.is_none() && self.name == name
     }
 
-    /// The list of what git itself writes when it makes, clones or tracks something. Everything else is not safe.
+    /// The list of what git itself writes when it makes, clones or tracks something, and of what people set often and only changes
+    /// what git shows, merges or keeps. Everything else is not safe.
     fn is_safe(&self) -> bool {
         let value = self.value.as_deref().unwrap_or(b"true");
         match (self.section.as_str(), self.subsection.as_deref(), self.name.as_str()) {
@@ -61,12 +62,35 @@ impl Variable {
                 | "ignorecase"
                 | "precomposeunicode"
                 | "symlinks"
+                | "sharedrepository"
                 | "sparsecheckout"
-                | "sparsecheckoutcone",
+                | "sparsecheckoutcone"
+                | "autocrlf"
+                | "eol"
+                | "safecrlf"
+                | "quotepath"
+                | "longpaths"
+                | "preloadindex"
+                | "untrackedcache",
             )
+            | (
+                "receive",
+                None,
+                "denynonfastforwards" | "denydeletes" | "denycurrentbranch" | "denydeletecurrent" | "fsckobjects",
+            )
+            | ("transfer", None, "fsckobjects")
+            | ("fetch", None, "prune" | "prunetags" | "fsckobjects")
+            | ("init", None, "defaultbranch")
+            | ("color", None, "ui")
+            | ("merge", None, "ff" | "conflictstyle")
+            | ("pull", None, "ff")
+            | ("push", None, "default" | "autosetupremote" | "followtags")
+            | ("rebase", None, "autosquash" | "autostash" | "updaterefs")
+            | ("rerere", None, "enabled" | "autoupdate")
+            | ("gc", None, "auto")
             | ("index", None, "sparse")
             | ("extensions", None, "objectformat" | "refstorage" | "relativeworktrees")
-            | ("remote", Some(_), "promisor" | "mirror")
+            | ("remote", Some(_), "promisor" | "mirror" | "prune" | "prunetags")
             | ("submodule", None, "alternatelocation" | "alternateerrorstrategy")
             | ("submodule", Some(_), "active") => value.iter().all(u8::is_ascii_alphanumeric),
             // A promisor that is no remote's name is an address.
@@ -77,7 +101,7 @@ impl Variable {
             | ("branch", Some(_), "merge")
             | ("submodule", None, "active") => !value.starts_with(b"-"),
             ("remote", Some(_), "tagopt") => matches!(value, b"--tags" | b"--no-tags"),
-            ("branch", Some(_), "rebase") => matches!(value, b"true" | b"false"),
+            ("branch", Some(_), "rebase") | ("pull", None, "rebase") => matches!(value, b"true" | b"false"),
             // `!COMMAND` runs one (git-submodule(1)).
             ("submodule", Some(_), "update") => matches!(value, b"checkout" | b"rebase" | b"merge" | b"none"),
             ("user", None, "name" | "email") => true,
@@ -252,8 +276,9 @@ mod tests {
         }
     }
 
-    /// As git 2.47 writes it for `clone --recurse-submodules`, `--sparse`, `--filter=blob:none`, `--no-tags` and `--reference`.
-    const WRITTEN_BY_GIT: [&str; 6] = [
+    /// As git 2.47 writes it for `init --shared`, `clone --recurse-submodules`, `--sparse`, `--filter=blob:none`, `--no-tags` and `--reference`.
+    const WRITTEN_BY_GIT: [&str; 7] = [
+        "[core]\n\tsharedrepository = 1\n[receive]\n\tdenyNonFastforwards = true\n",
         "[submodule]\n\tactive = .\n",
         "[submodule \"lib\"]\n\tactive = true\n\turl = https://example.org/lib\n\tupdate = checkout\n",
         "[core]\n\tsparseCheckout = true\n\tsparseCheckoutCone = true\n[index]\n\tsparse = false\n",
@@ -261,6 +286,18 @@ mod tests {
         "[remote \"o\"]\n\tpromisor = true\n\tpartialclonefilter = blob:none\n\ttagOpt = --no-tags\n",
         "[submodule]\n\talternateLocation = superproject\n\talternateErrorStrategy = die\n",
     ];
+
+    #[test]
+    fn what_people_set_often_is_safe() {
+        for text in [
+            "[receive]\n\tdenyCurrentBranch = updateInstead\n\tdenyDeletes = true\n",
+            "[core]\n\tautocrlf = input\n\tuntrackedCache = true\n",
+            "[pull]\n\trebase = true\n\tff = only\n[fetch]\n\tprune = true\n[push]\n\tdefault = current\n",
+            "[merge]\n\tconflictStyle = zdiff3\n[rerere]\n\tenabled\n[gc]\n\tauto = 0\n[init]\n\tdefaultBranch = main\n",
+        ] {
+            assert!(is_safe(&format!("{CLONED}{text}")), "{text}");
+        }
+    }
 
     #[test]
     fn what_git_writes_for_other_clones_is_safe() {
@@ -284,7 +321,16 @@ mod tests {
         }
     }
 
-    const RISKY: [&str; 27] = [
+    const RISKY: [&str; 36] = [
+        "[core]\n\tsharedRepository = 0660 ../x",
+        "[receive]\n\tprocReceiveRefs = refs/x",
+        "[pull]\n\trebase = interactive",
+        "[merge]\n\ttool = x",
+        "[merge \"ff\"]\n\tdriver = x",
+        "[merge \"x\"]\n\tff = true",
+        "[color]\n\tpager = true",
+        "[gc]\n\trecentObjectsHook = x",
+        "[init]\n\ttemplateDir = x",
         "[submodule \"x\"]\n\tupdate = !sh",
         "[submodule \"x\"]\n\turl = ext::sh -c x",
         "[submodule]\n\tactive = --x",
@@ -337,7 +383,11 @@ mod tests {
 
         #[test]
         fn only_known_sections_are_safe(section in "[a-z]{1,9}", name in "[a-z]{1,9}", value in "[a-z]{0,9}") {
-            let known = ["core", "extensions", "index", "submodule", "user"].contains(&section.as_str());
+            let known = [
+                "core", "extensions", "index", "submodule", "user", "receive", "transfer", "fetch", "init", "color", "merge",
+                "pull", "push", "rebase", "rerere", "gc",
+            ];
+            let known = known.contains(&section.as_str());
             let text = format!("[{section}]\n{name} = {value}\n");
             prop_assert!(known || !is_safe(&text));
         }

@@ -204,12 +204,14 @@ const OF_EDITORS: [&str; 2] = [".idea", ".vscode"];
 const OF_GITHUB: [&str; 5] = ["agents", "copilot-instructions.md", "hooks", "instructions", "skills"];
 
 /// Parts of a git directory, a submodule's or a worktree's own, that make git run or trust something.
-const OF_GIT: [(&str, Kind); 6] = [
+const OF_GIT: [(&str, Kind); 7] = [
     ("config", Kind::Config),
     ("config.worktree", Kind::WorktreeConfig),
     ("hooks", Kind::Hook),
     // Addresses, which may be `HELPER::ADDRESS` (git-fetch(1), "Named file in $GIT_DIR/remotes").
     ("remotes", Kind::Hook),
+    // The same in one line each; git init makes the empty directory.
+    ("branches", Kind::Hook),
     ("commondir", Kind::CommonDirectory),
     ("gitdir", Kind::Worktree),
 ];
@@ -285,7 +287,8 @@ pub(crate) fn kind_of(name: &OsStr, path: &Path, place: Place, bare: bool) -> Op
         return Some(Kind::RebaseTodo);
     }
     if place == Place::Git || bare {
-        if let Some((_, kind)) = OF_GIT.iter().find(|(of_git, _)| name == *of_git) {
+        let of_git = OF_GIT.iter().find(|(of_git, _)| name == *of_git);
+        if let Some((_, kind)) = of_git.filter(|(_, kind)| *kind != Kind::Hook || !is_named_so(path)) {
             return Some(*kind);
         }
         if place == Place::Git {
@@ -311,6 +314,16 @@ pub(crate) fn kind_of(name: &OsStr, path: &Path, place: Place, bare: bool) -> Op
     let in_packages = || path.iter().any(|component| component == "node_modules");
     let nested = is_in(&NESTED) && !(is_in(&OF_EDITORS) && in_packages());
     (nested || is_in(&OF_GITHUB) && below(".github")).then_some(Kind::NestedSetting)
+}
+
+/// Whether it is the git directory of a worktree or submodule that is named as a part of one is.
+fn is_named_so(path: &Path) -> bool {
+    let is_repository = |path: &Path| path.ends_with(".git") || path.join("HEAD").symlink_metadata().is_ok();
+    let mut above = path.ancestors().skip(1);
+    let beside_others = above
+        .next()
+        .is_some_and(|parent| (parent.ends_with("worktrees") || parent.ends_with("modules")) && !is_repository(parent));
+    beside_others && above.next().is_some_and(is_repository)
 }
 
 fn is_like_a_setting(name: &[u8]) -> bool {

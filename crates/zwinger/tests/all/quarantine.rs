@@ -26,7 +26,12 @@ for_every_caller!(
 );
 
 /// A script, and what of it must be gone, by its path in the workspace.
-const MADE: [(&str, &[&str]); 25] = [
+const MADE: [(&str, &[&str]); 27] = [
+    ("mkdir -p .git/branches; echo ext::x > .git/branches/origin", &[".git/branches/origin"]),
+    (
+        "for m in lib modules; do mkdir -p .git/modules/$m/hooks; echo x > .git/modules/$m/hooks/update; done",
+        &[".git/modules/lib/hooks/update", ".git/modules/modules/hooks/update"],
+    ),
     (
         "mkdir -p .config/mise .helix p/.qwen; for f in .config/mise/config.toml .config/lefthook.yml .helix/x p/.qwen/x; do echo x > $f; done",
         &[".config/mise", ".config/lefthook.yml", ".helix", "p/.qwen"],
@@ -223,6 +228,13 @@ fn b13_git_leaves_nothing_in_quarantine(scratch: &Scratch) {
     };
     git("git init -q origin; cd origin; echo 1 > f; git add f; git commit -qm 1");
     git("git clone -q origin clone; git -C clone status");
+    // A directory of templates may have `branches`, as that of older versions has.
+    git(
+        "mkdir -p template/branches; git init -q --shared --template=$PWD/template shared; cd shared; git config pull.rebase true",
+    );
+    assert!(is_there(scratch.work.join("shared/.git/branches")));
+    let text = read_text(scratch.work.join("shared/.git/config"));
+    assert!(text.contains("sharedrepository = 1") && text.contains("denyNonFastforwards = true"), "{text}");
     git(
         "cd clone; git checkout -qb side; echo 2 > g; git add g; git commit -qm 2; git checkout -q -; git merge -q side",
     );
@@ -242,6 +254,9 @@ fn b13_git_leaves_nothing_in_quarantine(scratch: &Scratch) {
         git clone -q --recurse-submodules \"file://$PWD/origin\" whole; cd whole/lib; git status; cd ..; git submodule status");
     git("git clone -q --no-tags --filter=blob:none \"file://$PWD/lib\" partial; cat partial/l");
     git("git clone -q --sparse \"file://$PWD/origin\" sparse; cd sparse; git sparse-checkout set other; git status");
+    // One may be named as a part of a git directory is.
+    git("cd clone; for n in branches hooks; do git worktree add -q -b $n ../$n; done; cd ../branches; git status");
+    git("cd hooks; echo 1 > j; git add j; git commit -qm j");
     for (settings, key) in [
         ("whole/.git/config", "[submodule \"lib\"]"),
         ("whole/.git/modules/lib/config", "worktree = ../../../lib"),
