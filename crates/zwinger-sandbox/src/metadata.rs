@@ -204,7 +204,7 @@ const OF_EDITORS: [&str; 2] = [".idea", ".vscode"];
 const OF_GITHUB: [&str; 5] = ["agents", "copilot-instructions.md", "hooks", "instructions", "skills"];
 
 /// Parts of a git directory, a submodule's or a worktree's own, that make git run or trust something.
-const OF_GIT: [(&str, Kind); 7] = [
+const OF_GIT: [(&str, Kind); 8] = [
     ("config", Kind::Config),
     ("config.worktree", Kind::WorktreeConfig),
     ("hooks", Kind::Hook),
@@ -212,6 +212,8 @@ const OF_GIT: [(&str, Kind); 7] = [
     ("remotes", Kind::Hook),
     // The same in one line each; git init makes the empty directory.
     ("branches", Kind::Hook),
+    // Commands of lazygit, for one repository.
+    ("lazygit.yml", Kind::Setting),
     ("commondir", Kind::CommonDirectory),
     ("gitdir", Kind::Worktree),
 ];

@@ -27,7 +27,10 @@ for_every_caller!(
 
 /// A script, and what of it must be gone, by its path in the workspace.
 const MADE: [(&str, &[&str]); 27] = [
-    ("mkdir -p .git/branches; echo ext::x > .git/branches/origin", &[".git/branches/origin"]),
+    (
+        "mkdir -p .git/branches; echo ext::x > .git/branches/origin; echo x > .git/lazygit.yml",
+        &[".git/branches/origin", ".git/lazygit.yml"],
+    ),
     (
         "for m in lib modules; do mkdir -p .git/modules/$m/hooks; echo x > .git/modules/$m/hooks/update; done",
         &[".git/modules/lib/hooks/update", ".git/modules/modules/hooks/update"],
