@@ -164,6 +164,7 @@ impl Comparison<'_> {
             | Kind::Hook
             | Kind::Attributes
             | Kind::Link
+            | Kind::IntoGit
             | Kind::BareHead
             | Kind::Closed => false,
         }

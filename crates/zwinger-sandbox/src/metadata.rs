@@ -254,6 +254,8 @@ pub(crate) enum Kind {
     GitLink,
     /// A link where git, or cargo, would follow it to settings.
     Link,
+    /// A link elsewhere that leads into a git directory: there may stand in it what nobody would look for.
+    IntoGit,
     /// `HEAD` of a directory that git takes for a repository though it is not named `.git`.
     BareHead,
     /// A directory that cannot be looked into.
@@ -274,6 +276,7 @@ impl Kind {
             Self::CommonDirectory | Self::Worktree => "a part of a git directory that leads elsewhere",
             Self::GitLink => "a .git that leads to no repository of the workspace",
             Self::Link => "a link to settings",
+            Self::IntoGit => "a link into a git directory",
             Self::BareHead => "it makes its directory a bare repository",
             Self::Closed => "a directory that nobody can look into",
             Self::RebaseTodo => "a rebase in progress that would run something",

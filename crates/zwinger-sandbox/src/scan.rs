@@ -179,6 +179,9 @@ impl Walk {
     fn entry(&mut self, entry: Found, visit: &Visit, bare: bool, open: &mut Vec<Visit>) {
         let Found { name, path, kind } = entry;
         if is_secret(&name) && !kind.is_dir() {
+            if kind.is_symlink() && self.leads_into_git(&path) {
+                self.count(&path, Kind::IntoGit);
+            }
             self.secret(path, kind);
             return;
         }
@@ -230,6 +233,8 @@ impl Walk {
             self.count(&path, Kind::BareHead);
         } else if kind.is_symlink() && is_way(&name, visit.place) {
             self.count(&path, Kind::Link);
+        } else if kind.is_symlink() && visit.place != Place::Git && self.leads_into_git(&path) {
+            self.count(&path, Kind::IntoGit);
         }
         if kind.is_dir() {
             match visit.place == Place::Git && is_data(&name, &path) {
@@ -239,6 +244,15 @@ impl Walk {
                 false => open.push(Visit { directory: path, place: inside, held }),
             }
         }
+    }
+
+    /// Whether a link leads to a git directory of the workspace or into one, where data may have any name and is not looked
+    /// through. Some link on such a way has to name it.
+    fn leads_into_git(&self, link: &Path) -> bool {
+        let of_git = |path: &Path| path.iter().any(|component| component == ".git");
+        let names_it = rustix::fs::readlink(link, Vec::new())
+            .is_ok_and(|target| of_git(Path::new(OsStr::from_bytes(target.as_bytes()))));
+        names_it && canonical(link).is_ok_and(|target| target.strip_prefix(&self.workspace).is_ok_and(of_git))
     }
 
     fn count(&mut self, path: &Path, kind: Kind) {

@@ -182,7 +182,8 @@ fn there_are_so_many_and_a_refused_one_is_none() {
 fn a_read_only_job_writes_nothing() {
     let scratch = Scratch::new();
     let runtime = open(&scratch, Backend::Landlock, always(Decision::Deny));
-    let arguments = json!({"command": "m=$(touch made 2>&1); echo $m; sleep 60", "background": true, "read_only": true});
+    let arguments =
+        json!({"command": "m=$(touch made 2>&1); echo $m; sleep 60", "background": true, "read_only": true});
     let begun = call(&runtime, "run_command", arguments);
     assert!(begun.output.contains("made") && begun.job == Some(1), "{begun:?}");
     assert!(stop(&runtime, 1).success);

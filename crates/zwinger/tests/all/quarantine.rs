@@ -26,7 +26,15 @@ for_every_caller!(
 );
 
 /// A script, and what of it must be gone, by its path in the workspace.
-const MADE: [(&str, &[&str]); 27] = [
+const MADE: [(&str, &[&str]); 29] = [
+    (
+        "d=.git/objects/e; mkdir -p $d/objects $d/refs .git/lfs/x/.git .git/refs; echo x > $d/HEAD; ln -s $d src; ln -s ../.git/lfs/x sub/y; ln -s .git/refs .env.r",
+        &["src", "sub/y", ".env.r"],
+    ),
+    (
+        "mkdir -p .git/docs/.claude; echo x > .git/docs/CLAUDE.md; ln -s $PWD/.git/docs docs; ln -s .git all; mkdir n; ln -s ../all n/most",
+        &["docs", "all"],
+    ),
     (
         "mkdir -p .git/branches; echo ext::x > .git/branches/origin; echo x > .git/lazygit.yml",
         &[".git/branches/origin", ".git/lazygit.yml"],
@@ -535,4 +543,18 @@ fn a_directory_that_nobody_can_look_into() {
     let ended = scratch.sh("mkdir -p shut/.git/hooks; echo x > shut/.git/hooks/update; chmod 311 shut");
     assert!(ended.stderr.contains("quarantined shut (a directory that nobody can look into)"), "{ended:?}");
     assert!(!is_there(scratch.work.join("shut")));
+}
+
+#[test]
+fn a_link_into_git_that_was_there_stays() {
+    let scratch = Scratch::new();
+    for directory in [".git", ".git/info"] {
+        make_dir(scratch.work.join(directory));
+    }
+    write(scratch.work.join(".git/info/it"), "as it was");
+    link(".git/info", scratch.work.join("about"));
+    assert_eq!(scratch.sh("touch sub/new; ln -s gone/.git/x nowhere").code, 0);
+    assert_eq!(list(&scratch.work), [".git", "about", "nowhere", "sub"]);
+    assert_eq!(scratch.sh("rm about; ln -s .git/refs about; mkdir .git/refs").code, 0);
+    assert_eq!(read_text(scratch.work.join("about/it")), "as it was");
 }
