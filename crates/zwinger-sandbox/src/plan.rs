@@ -28,7 +28,7 @@ pub(crate) const HOME_VISIBLE: [&str; 8] =
 pub(crate) const HOME_HIDDEN: [&str; 3] = [".cargo/credentials", ".cargo/credentials.toml", ".config/git/credentials"];
 
 /// Secrets of the system that a caller with rights over it could otherwise read, and kernel files that tell or do too much.
-pub(crate) const SYSTEM_HIDDEN: [&str; 14] = [
+pub(crate) const SYSTEM_HIDDEN: [&str; 38] = [
     "/etc/NetworkManager/system-connections",
     "/etc/pki/tls/private",
     "/etc/wireguard",
@@ -43,6 +43,30 @@ pub(crate) const SYSTEM_HIDDEN: [&str; 14] = [
     "/etc/zwinger",
     "/etc/krb5.keytab",
     "/etc/security/opasswd",
+    "/etc/apt/auth.conf",
+    "/etc/apt/auth.conf.d",
+    "/etc/ceph",
+    "/etc/cloudflared",
+    "/etc/credstore",
+    "/etc/credstore.encrypted",
+    "/etc/docker",
+    "/etc/grafana",
+    "/etc/ipsec.d",
+    "/etc/ipsec.secrets",
+    "/etc/kubernetes",
+    "/etc/letsencrypt",
+    "/etc/munge",
+    "/etc/mysql/debian.cnf",
+    "/etc/netplan",
+    "/etc/openvpn",
+    "/etc/postgresql",
+    "/etc/ppp/chap-secrets",
+    "/etc/ppp/pap-secrets",
+    "/etc/rancher",
+    "/etc/stunnel",
+    "/etc/swanctl",
+    "/etc/wpa_supplicant",
+    "/etc/xpra",
 ];
 
 /// Programs look there for how many processors there are.

@@ -329,11 +329,11 @@ fn is_data(name: &OsStr, path: &Path) -> bool {
         && !holds(path, &["HEAD", "config", "gitdir", "commondir"])
 }
 
-/// `.env` and `.env.*`, but for examples.
+/// `.env`, `.env.*` and copies that editors and people make of it (`.env~`, `.env-prod`, `.env_local`), but for examples.
 fn is_secret(name: &OsStr) -> bool {
     match name.as_bytes().strip_prefix(b".env") {
         Some(b"") => true,
-        Some([b'.', ending @ ..]) => !EXAMPLES.iter().any(|example| example.as_bytes() == ending),
+        Some([b'.' | b'-' | b'_' | b'~', ending @ ..]) => !EXAMPLES.iter().any(|example| example.as_bytes() == ending),
         _ => false,
     }
 }
@@ -355,10 +355,23 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         make(
             dir.path(),
-            &[".env", "a/b/c/d/.env.local", ".env.example", "a/.env.test", ".envrc", ".environment", "a/.env.d/x"],
+            &[
+                ".env",
+                "a/b/c/d/.env.local",
+                ".env~",
+                ".env-prod",
+                ".env_local",
+                ".env_test",
+                ".env.example",
+                "a/.env.test",
+                ".envrc",
+                ".environment",
+                "a/.env.d/x",
+            ],
         );
         let scan = Scan::of(dir.path());
-        assert_eq!(scan.secrets, [dir.path().join(".env").into(), dir.path().join("a/b/c/d/.env.local").into()]);
+        let secrets = [".env", ".env-prod", ".env_local", ".env~", "a/b/c/d/.env.local"];
+        assert_eq!(scan.secrets, secrets.map(|path| HostPath::from(dir.path().join(path))));
         assert_eq!(scan.unseen, None);
     }
 
