@@ -23,11 +23,12 @@ const BOUND: f64 = 1.5;
 /// Rounds that are not counted.
 const WARM: usize = 20;
 
+/// A yes for the session: what follows is covered by it. A yes is synced to the disk before what it permits is done.
 struct Yes;
 
 impl Approver for Yes {
     fn decide(&self, _: &Question) -> Decision {
-        Decision::Once
+        Decision::Session
     }
 
     fn name(&self) -> &str {
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         let times = [
             ("sh -c true, bare", bare()),
             ("run_command true", call(&runtime, "run_command", json!({"command": "true"}))),
+            ("run_command, asked", call(&runtime, "run_command", json!({"command": format!("true {round}")}))),
             ("run_command read-only", call(&runtime, "run_command", json!({"command": "true", "read_only": true}))),
             ("read_file, 4 KiB", call(&runtime, "read_file", json!({"path": "read"}))),
             ("write_file, 4 KiB", call(&runtime, "write_file", json!({"path": "written", "content": content}))),
