@@ -92,8 +92,14 @@ pub(crate) fn examine(confinement: &Confinement, backend: Backend) -> Findings {
     }
 }
 
-fn below(path: &Path, workspace: &Path) -> String {
+/// A path for people, relative where it is in the workspace.
+pub(crate) fn below(path: &Path, workspace: &Path) -> String {
     path.strip_prefix(workspace).unwrap_or(path).to_string_lossy().into_owned()
+}
+
+/// Whether walls were raised in namespaces of their own.
+pub(crate) fn has_namespaces(enforcement: &Enforcement) -> bool {
+    !enforcement.processes.reason.contains("no user namespaces")
 }
 
 fn remedies(error: Option<&SessionError>, enforcement: Option<&Enforcement>, landlock_abi: u32) -> Vec<String> {
@@ -103,7 +109,7 @@ fn remedies(error: Option<&SessionError>, enforcement: Option<&Enforcement>, lan
     }
     let exposed = matches!(error, Some(SessionError::Backend(BackendError::SecretsExposed { .. })));
     let reasons = enforcement.map(|held| held.processes.reason.clone()).unwrap_or_default();
-    if exposed || reasons.contains("no user namespaces") {
+    if exposed || enforcement.is_some_and(|held| !has_namespaces(held)) {
         remedies.push("user namespaces, whichever of these is set against them:".into());
         remedies.extend(
             [

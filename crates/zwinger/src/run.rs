@@ -1,6 +1,7 @@
 //! `zwinger run`: one command inside the walls, with this terminal's streams.
 
 use std::io::IsTerminal;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -11,16 +12,21 @@ use zwinger_core::custody::Custody;
 use zwinger_core::escape;
 use zwinger_core::output::{Outcome, Walls};
 use zwinger_core::sandbox::supervisor::{End, Finished};
-use zwinger_core::sandbox::{Backend, Confinement, Enforcement, Launch, Level, Network, Output, Surroundings};
+use zwinger_core::sandbox::{
+    Backend, Confinement, Enforcement, HostPath, Launch, Level, Network, Output, Surroundings,
+};
 use zwinger_core::session::{SessionId, State};
 
 use crate::args::{Mode, Run};
+use crate::doctor::{below, has_namespaces};
 use crate::report::Report;
 use crate::tool::FULL_ACCESS;
 use crate::{BROKEN, answer_json, complain, custody};
 
 /// Hidden paths that are named on one line.
-const MOST_NAMES: usize = 5;
+const MOST_HIDDEN: usize = 5;
+/// Read-only ones.
+const MOST_READ_ONLY: usize = 3;
 
 pub(crate) fn run(arguments: &Run) -> ExitCode {
     match attempt(arguments) {
@@ -76,12 +82,19 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
         say_what_is_left_open(&enforcement);
     }
     let status = tell(arguments, &finished, &limit);
-    if backend != Backend::None && std::io::stderr().is_terminal() {
-        say_what_the_walls_are(&confinement, &around, status);
+    let hidden = match backend {
+        Backend::None => Vec::new(),
+        Backend::Landlock => confinement.hidden(&around.scan),
+    };
+    // A program that reads neither terminal nor JSON finds an empty file as puzzling as a person does.
+    let told_here = std::io::stderr().is_terminal() || (status != 0 && !arguments.json);
+    if backend != Backend::None && told_here && !is_explained(&finished, status) {
+        say_what_the_walls_are(&confinement, &hidden, read_only(&around, &enforcement), status);
     }
     let outcome = Outcome::of_command(finished, &limit, Walls { backend, enforcement: &enforcement, terms: None });
     ticket.finish_run(&outcome, &enforcement).with_context(|| format!("the command ended with {status}, but"))?;
-    let told = Told { outcome: &outcome, quarantined: custody::fields(&settled) };
+    let hidden = hidden.iter().map(|path| below(path, confinement.workspace())).collect();
+    let told = Told { outcome: &outcome, hidden, quarantined: custody::fields(&settled) };
     if arguments.json {
         answer_json(&told)?;
     }
@@ -96,6 +109,8 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
 struct Told<'a> {
     #[serde(flatten)]
     outcome: &'a Outcome,
+    /// Paths that are not there inside, or empty; those of the workspace relative to it.
+    hidden: Vec<String>,
     quarantined: Value,
 }
 
@@ -116,31 +131,46 @@ fn say_what_is_left_open(enforcement: &Enforcement) {
     }
 }
 
-/// What a person at the terminal may take for a fault of the command, made from the walls and not from its output: what is hidden,
-/// and after a failure what else is closed.
-fn say_what_the_walls_are(confinement: &Confinement, around: &Surroundings, status: u8) {
+/// Whether the walls have nothing to do with how it ended: limits name themselves, a person pressed Ctrl-C, or there is no program.
+fn is_explained(finished: &Finished, status: u8) -> bool {
+    finished.timed_out || finished.limit.is_some() || matches!(status, 126 | 127 | 130)
+}
+
+/// What of the workspace is kept as it is by a mount, so that writing it fails.
+fn read_only<'a>(around: &'a Surroundings, enforcement: &Enforcement) -> &'a [HostPath] {
+    if has_namespaces(enforcement) { &around.scan.protected } else { &[] }
+}
+
+/// What may be taken for a fault of the command, made from the walls and not from its output: what is hidden, and after a failure
+/// what else is closed, each with the option that changes it.
+fn say_what_the_walls_are(confinement: &Confinement, hidden: &[HostPath], read_only: &[HostPath], status: u8) {
     let workspace = confinement.workspace();
-    let hidden: Vec<_> = confinement.hidden(&around.scan);
     let mut words = Vec::new();
     if status != 0 {
         let own = if confinement.is_read_only() { None } else { Some(".".into()) };
         let granted = confinement.writable().skip(1).map(|path| escape::line(&path.to_string_lossy()));
         let writable: Vec<_> = own.into_iter().chain(granted).chain(["$TMPDIR".into()]).collect();
-        words.push(format!("writable here: {}", writable.join(", ")));
-        words.extend((confinement.network() == Network::Off).then(|| "network off".into()));
+        let remedy = if confinement.is_read_only() { "--mode sandbox" } else { "--write DIR" };
+        words.push(format!("writable here: {} ({remedy})", writable.join(", ")));
+        words.extend((confinement.network() == Network::Off).then(|| "network off (--net on)".into()));
+        if !confinement.is_read_only() && !read_only.is_empty() {
+            words.push(format!("read-only: {}", names(read_only, workspace, MOST_READ_ONLY)));
+        }
     }
     if !hidden.is_empty() {
-        let names = hidden.iter().take(MOST_NAMES).map(|path| {
-            let path = path.strip_prefix(workspace).unwrap_or(path);
-            escape::line(&path.to_string_lossy())
-        });
-        let more = hidden.len().saturating_sub(MOST_NAMES);
-        let more = (more > 0).then(|| format!("{more} more"));
-        words.push(format!("hidden: {} (--show)", names.chain(more).collect::<Vec<_>>().join(", ")));
+        words.push(format!("hidden: {} (--show)", names(hidden, workspace, MOST_HIDDEN)));
     }
     if !words.is_empty() {
         crate::tell(&format!("walls: {}", words.join(" · ")));
     }
+}
+
+/// The first few of them on a line.
+fn names(paths: &[HostPath], workspace: &Path, most: usize) -> String {
+    let more = paths.len().saturating_sub(most);
+    let more = (more > 0).then(|| format!("{more} more"));
+    let named = paths.iter().take(most).map(|path| escape::line(&below(path, workspace)));
+    named.chain(more).collect::<Vec<_>>().join(", ")
 }
 
 /// Says on standard error what the exit status alone does not, and gives that.

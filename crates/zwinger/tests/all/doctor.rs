@@ -49,8 +49,8 @@ fn what_is_hidden_and_shown_is_counted() {
 }
 
 #[test]
-fn a_person_is_told_what_is_hidden_and_a_program_is_not() {
-    let name = "doctor::a_person_is_told_what_is_hidden_and_a_program_is_not";
+fn a_person_is_told_what_the_walls_are() {
+    let name = "doctor::a_person_is_told_what_the_walls_are";
     let scratch = Scratch::new();
     if !scratch.caller.has_namespaces() || !process::succeeds(&["script", "-qec", "true", "/dev/null"]) {
         return skipped(name, "needs script(1) and user namespaces");
@@ -63,13 +63,42 @@ fn a_person_is_told_what_is_hidden_and_a_program_is_not() {
     };
     assert!(!on_terminal("true").contains("walls:"));
     let told = on_terminal("-- false");
-    assert!(told.contains("walls: writable here: ., $TMPDIR · network off\r\n"), "{told}");
+    assert!(told.contains("walls: writable here: ., $TMPDIR (--write DIR) · network off (--net on)\r\n"), "{told}");
     write(scratch.work.join(".env"), "x");
     write(scratch.work.join("sub/.env"), "x");
     let told = on_terminal("-- cat .env");
     assert!(told.contains("hidden: .env, sub/.env (--show)"), "{told}");
     assert!(!on_terminal("--show .env --show sub/.env -- cat .env").contains("walls:"));
-    for words in [&["--", "cat", ".env"][..], &["--json", "--", "false"]] {
-        assert!(!scratch.run(words).shows("walls:"), "{words:?}");
+    // How these ended has its own reason, and is said.
+    for words in ["--timeout 1 -- sleep 600", "-- sh -c 'kill -INT $$'", "-- no-such-program", "-- ./sub"] {
+        assert!(!on_terminal(words).contains("walls:"), "{words}");
     }
+    for name in ["AGENTS.md", "CLAUDE.md", "GEMINI.md", ".mcp.json"] {
+        write(scratch.work.join(name), "x");
+    }
+    let told = on_terminal("-- false");
+    assert!(told.contains(" · read-only: .mcp.json, AGENTS.md, CLAUDE.md, 1 more · hidden: "), "{told}");
+}
+
+#[test]
+fn a_program_is_told_what_is_hidden() {
+    let name = "doctor::a_program_is_told_what_is_hidden";
+    let scratch = Scratch::new();
+    if !scratch.caller.has_namespaces() {
+        return skipped(name, "needs user namespaces");
+    }
+    write(scratch.work.join(".env"), "x");
+    write(scratch.work.join("sub/.env"), "x");
+    let failed = scratch.sh("echo own; false");
+    assert!(failed.text() == "own\n" && failed.stderr.contains("hidden: .env, sub/.env (--show)"), "{failed:?}");
+    assert_eq!(failed.stderr.lines().count(), 1, "{failed:?}");
+    assert_eq!(scratch.sh("true").stderr, "");
+    let json = scratch.run(&["--json", "--show", ".env", "--", "false"]);
+    assert!(json.json()["hidden"] == serde_json::json!(["sub/.env"]) && json.stderr.is_empty(), "{json:?}");
+    let report = scratch.base.join("report");
+    scratch.run(&["--report", report.to_str().unwrap(), "--", "true"]);
+    let report: serde_json::Value = serde_json::from_str(&crate::scratch::read_text(&report)).unwrap();
+    assert_eq!(report["hidden"], serde_json::json!([".env", "sub/.env"]));
+    let none = scratch.run(&["--backend", "none", "--json", "--", "cat", ".env"]).json();
+    assert_eq!((&none["hidden"], &none["stdout"]), (&serde_json::json!([]), &serde_json::json!("x")));
 }
