@@ -196,7 +196,7 @@ pub(crate) struct Workspace {
 }
 
 /// What the kernel holds.
-#[derive(Debug, Default, PartialEq, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct Walls {
     /// The workspace [default: the current directory]
     #[arg(long, value_name = "DIR")]
@@ -364,6 +364,11 @@ impl Walls {
             confinement.limits.set_processes(processes);
         }
         Ok(confinement)
+    }
+
+    /// Around another workspace, of which nothing is hidden or shown.
+    pub(crate) fn elsewhere(&self, workspace: &std::path::Path) -> Self {
+        Self { workdir: Some(workspace.to_owned()), hide: Vec::new(), show: Vec::new(), ..self.clone() }
     }
 
     /// What builds the walls.

@@ -1,14 +1,16 @@
 //! `zwinger doctor`: what holds on this machine, and why not more.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use zwinger_core::sandbox::{Backend, BackendError, Enforcement, Level, Session, SessionError, Surroundings};
-use zwinger_core::session::State;
+use zwinger_core::sandbox::{
+    Backend, BackendError, Enforcement, Level, Session, SessionError, Surroundings, WorkspaceError,
+};
+use zwinger_core::session::{SessionId, State, StateError};
 use zwinger_core::{escape, sandbox::Confinement};
 
-use crate::args::Doctor;
+use crate::args::{Doctor, Walls, WallsError};
 use crate::model::probe;
 use crate::{BROKEN, answer, answer_json, complain};
 
@@ -22,7 +24,9 @@ pub(crate) struct Findings {
     /// Why nothing can be built.
     error: Option<String>,
     pub(crate) landlock_abi: u32,
-    workspace: String,
+    pub(crate) workspace: String,
+    /// Why it is none; what is said of the machine was found elsewhere then.
+    pub(crate) workspace_error: Option<String>,
     hidden: usize,
     /// Their paths in the workspace.
     #[serde(skip)]
@@ -30,21 +34,20 @@ pub(crate) struct Findings {
     protected: usize,
     state: Option<String>,
     /// Why there is none.
-    state_error: Option<String>,
+    pub(crate) state_error: Option<String>,
     pub(crate) model: Option<String>,
     /// What would make more hold; printed, never run.
     remedies: Vec<String>,
 }
 
 pub(crate) fn run(arguments: &Doctor) -> ExitCode {
-    let confinement = match arguments.walls.confinement(None) {
-        Ok(confinement) => confinement,
+    let findings = match examine(&arguments.walls) {
+        Ok(findings) => findings,
         Err(error) => {
             complain(&error);
             return BROKEN.into();
         }
     };
-    let findings = examine(&confinement, arguments.walls.backend());
     let told = match arguments.json {
         true => answer_json(&findings),
         false => answer(page(&findings, arguments.fix).trim_end()),
@@ -53,7 +56,8 @@ pub(crate) fn run(arguments: &Doctor) -> ExitCode {
         complain(&error);
         return BROKEN.into();
     }
-    ExitCode::from(u8::from(!findings.enforcement.as_ref().is_some_and(holds_by_default)))
+    let runs = findings.state_error.is_none() && findings.workspace_error.is_none();
+    ExitCode::from(u8::from(!(runs && findings.enforcement.as_ref().is_some_and(holds_by_default))))
 }
 
 /// The default policy: files, network and system calls in full.
@@ -61,7 +65,43 @@ fn holds_by_default(enforcement: &Enforcement) -> bool {
     [&enforcement.files, &enforcement.network, &enforcement.syscalls].iter().all(|held| held.level == Level::Full)
 }
 
-pub(crate) fn examine(confinement: &Confinement, backend: Backend) -> Findings {
+/// Also where there is no workspace: what holds on this machine is to be known all the same.
+pub(crate) fn examine(walls: &Walls) -> anyhow::Result<Findings> {
+    let refused = match walls.confinement(None) {
+        Ok(confinement) => return Ok(examine_in(&confinement, walls.backend())),
+        Err(WallsError::Workspace(refused)) => refused,
+        Err(error) => return Err(error.into()),
+    };
+    let elsewhere = Elsewhere::create().map_err(|error| anyhow::anyhow!("{refused}; and elsewhere: {error}"))?;
+    let found = examine_in(&walls.elsewhere(&elsewhere.0).confinement(None)?, walls.backend());
+    let path = match &refused {
+        WorkspaceError::Unusable(path, _) | WorkspaceError::NotADirectory(path) | WorkspaceError::Refused(path, _) => {
+            path
+        }
+    };
+    let workspace = path.to_string_lossy().into_owned();
+    Ok(Findings { workspace, workspace_error: Some(refused.to_string()), ..found })
+}
+
+/// An empty directory to raise walls around. Goes when it is dropped.
+struct Elsewhere(PathBuf);
+
+impl Elsewhere {
+    fn create() -> std::io::Result<Self> {
+        let path = std::env::temp_dir().join(format!("zwinger-doctor-{}", SessionId::random()));
+        // mkdir(2) fails on whatever is already there, a link included.
+        rustix::fs::mkdir(&path, rustix::fs::Mode::RWXU)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        let _ = rustix::fs::rmdir(&self.0);
+    }
+}
+
+fn examine_in(confinement: &Confinement, backend: Backend) -> Findings {
     let mut around = Surroundings::of(confinement);
     let state = State::default_path().and_then(|path| Ok((State::open(&path, confinement)?, path)));
     around.state = state.as_ref().ok().map(|(state, _)| state.path().into());
@@ -71,14 +111,16 @@ pub(crate) fn examine(confinement: &Confinement, backend: Backend) -> Findings {
     let raised = Session::open("/proc/self/exe".as_ref(), backend, confinement, &around, None);
     let enforcement = raised.as_ref().ok().map(|session| session.enforcement().clone());
     let model = probe().found.map(|model| format!("{} {}", model.base_url(), escape::line(model.model())));
+    let machine = remedies(raised.as_ref().err(), enforcement.as_ref(), around.landlock_abi);
     Findings {
         version: env!("CARGO_PKG_VERSION"),
         auto: raised.is_ok().then_some(backend),
-        remedies: remedies(raised.as_ref().err(), enforcement.as_ref(), around.landlock_abi),
+        remedies: state.as_ref().err().map(state_remedy).into_iter().chain(machine).collect(),
         error: raised.err().map(|error| error.to_string()),
         enforcement,
         landlock_abi: around.landlock_abi,
         workspace: confinement.workspace().to_string_lossy().into_owned(),
+        workspace_error: None,
         hidden: confinement.hidden(&around.scan).len(),
         hidden_paths: confinement
             .hidden(&around.scan)
@@ -100,6 +142,22 @@ pub(crate) fn below(path: &Path, workspace: &Path) -> String {
 /// Whether walls were raised in namespaces of their own.
 pub(crate) fn has_namespaces(enforcement: &Enforcement) -> bool {
     !enforcement.processes.reason.contains("no user namespaces")
+}
+
+/// For [`Findings::remedies`].
+fn state_remedy(error: &StateError) -> String {
+    let elsewhere = "export XDG_STATE_HOME=DIR, a directory of yours outside every workspace";
+    match error {
+        StateError::Unusable(path, error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            let path = escape::line(&path.to_string_lossy());
+            format!("state: chmod 700 {path}, and what is above it must let you in; or {elsewhere}")
+        }
+        StateError::Unusable(path, error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+            format!("state: {elsewhere}; a file is in the way of {}", escape::line(&path.to_string_lossy()))
+        }
+        StateError::Granted(_) => format!("state: leave that --read out, or {elsewhere}"),
+        StateError::Unusable(..) | StateError::Nowhere | StateError::Exposed(_) => format!("state: {elsewhere}"),
+    }
 }
 
 fn remedies(error: Option<&SessionError>, enforcement: Option<&Enforcement>, landlock_abi: u32) -> Vec<String> {
@@ -151,19 +209,22 @@ fn page(findings: &Findings, fix: bool) -> String {
         0 => "kernel     no Landlock".into(),
         abi => format!("kernel     Landlock ABI {abi}"),
     });
-    line(format!(
-        "workspace  {} · {} hidden, {} read-only",
-        escape::line(&findings.workspace),
-        findings.hidden,
-        findings.protected
-    ));
+    line(match &findings.workspace_error {
+        Some(error) => format!("workspace  none: {}", escape::line(error)),
+        None => format!(
+            "workspace  {} · {} hidden, {} read-only",
+            escape::line(&findings.workspace),
+            findings.hidden,
+            findings.protected
+        ),
+    });
     line(match (&findings.state, &findings.state_error) {
         (Some(path), _) => format!("state      {}", escape::line(path)),
         (None, error) => format!("state      none: {}", escape::line(error.as_deref().unwrap_or_default())),
     });
     line(format!("model      {}", findings.model.as_deref().unwrap_or("none on localhost:11434 :8080 :1234 :8000")));
     match (findings.remedies.is_empty(), fix) {
-        (true, true) => line("nothing to mend".into()),
+        (true, true) if findings.workspace_error.is_none() => line("nothing to mend".into()),
         (false, true) => {
             line("what would help (nothing of it is run):".into());
             for remedy in &findings.remedies {
@@ -171,7 +232,7 @@ fn page(findings: &Findings, fix: bool) -> String {
             }
         }
         (false, false) => line("zwinger doctor --fix prints what would help".into()),
-        (true, false) => {}
+        (true, _) => {}
     }
     page
 }

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use zwinger_core::escape;
-use zwinger_core::sandbox::{Enforcement, Level};
 
 use crate::args::Walls;
 use crate::doctor::{self, Findings};
@@ -17,12 +16,8 @@ pub(crate) fn run() -> Option<ExitCode> {
     if !std::io::stdout().is_terminal() {
         return None;
     }
-    let found = Walls::default().confinement(None).map(|confinement| {
-        let findings = doctor::examine(&confinement, Walls::default().backend());
-        (confinement.workspace().to_owned(), findings)
-    });
-    let (machine, workspace, model) = match &found {
-        Ok((path, findings)) => (machine(findings), workspace(path, findings), findings.model.clone()),
+    let (machine, workspace, model) = match &doctor::examine(&Walls::default()) {
+        Ok(findings) => (machine(findings), workspace(findings), findings.model.clone()),
         Err(error) => (
             "zwinger doctor, in a directory of a project".to_owned(),
             format!("none here: {}", escape::line(&error.to_string())),
@@ -52,26 +47,22 @@ pub(crate) fn run() -> Option<ExitCode> {
     })
 }
 
+/// As the doctor says it.
 fn machine(findings: &Findings) -> String {
-    let Some(held) = &findings.enforcement else { return "no walls can be built here".into() };
-    let namespaces = if held.network.reason.contains("no user namespaces") { "" } else { " + namespaces" };
-    format!("Landlock ABI {}{namespaces} + seccomp: {}", findings.landlock_abi, walls(held))
+    let Some(held) = &findings.enforcement else { return "no walls can be built here: zwinger doctor says why".into() };
+    let namespaces = if doctor::has_namespaces(held) { " + namespaces" } else { "" };
+    let machine = format!("Landlock ABI {}{namespaces} + seccomp\n             {held}", findings.landlock_abi);
+    match &findings.state_error {
+        Some(error) => format!("{machine}\n  state      none: {}", escape::line(error)),
+        None => machine,
+    }
 }
 
-fn walls(held: &Enforcement) -> String {
-    // Memory is held when a limit is asked for, and settings in part everywhere.
-    let asked = [
-        ("files", &held.files),
-        ("network", &held.network),
-        ("system calls", &held.syscalls),
-        ("processes", &held.processes),
-        ("secrets", &held.secrets),
-    ];
-    let less: Vec<_> = asked.iter().filter(|(_, held)| held.level != Level::Full).map(|(name, _)| *name).collect();
-    if less.is_empty() { "every wall holds".into() } else { format!("not in full: {}", less.join(", ")) }
-}
-
-fn workspace(path: &Path, findings: &Findings) -> String {
+fn workspace(findings: &Findings) -> String {
+    if let Some(error) = &findings.workspace_error {
+        return format!("none here: {}", escape::line(error));
+    }
+    let path = Path::new(&findings.workspace);
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
     let below = home.and_then(|home| Some(format!("~/{}", path.strip_prefix(home).ok()?.display())));
     let name = below.unwrap_or_else(|| path.display().to_string());

@@ -2,7 +2,7 @@
 
 use crate::caller::skipped;
 use crate::process;
-use crate::scratch::{Scratch, write};
+use crate::scratch::{Scratch, chmod, list, make_dir, write};
 
 #[test]
 fn a_state_directory_that_cannot_be_used_shows() {
@@ -101,4 +101,50 @@ fn a_program_is_told_what_is_hidden() {
     assert_eq!(report["hidden"], serde_json::json!([".env", "sub/.env"]));
     let none = scratch.run(&["--backend", "none", "--json", "--", "cat", ".env"]).json();
     assert_eq!((&none["hidden"], &none["stdout"]), (&serde_json::json!([]), &serde_json::json!("x")));
+}
+
+#[test]
+fn what_run_cannot_do_without_is_an_error_with_a_remedy() {
+    let scratch = Scratch::new();
+    write(scratch.base.join("file"), "");
+    make_dir(scratch.base.join("closed"));
+    chmod(scratch.base.join("closed"), 0o755);
+    make_dir(scratch.base.join("closed/zwinger"));
+    chmod(scratch.base.join("closed/zwinger"), 0o777);
+    let with = |state: &str, words: &[&str]| {
+        let mut command = scratch.zwinger(words);
+        command.env("XDG_STATE_HOME", scratch.base.join(state));
+        scratch.start(command).end()
+    };
+    assert_eq!(with("state", &["doctor"]).code, 0);
+    for state in ["file", "closed", "work"] {
+        assert_eq!(with(state, &["run", "--", "true"]).code, 125, "{state}");
+        let fix = with(state, &["doctor", "--fix"]);
+        assert!(
+            fix.code == 1 && fix.text().contains("state: ") && fix.text().contains("XDG_STATE_HOME=DIR"),
+            "{fix:?}"
+        );
+        assert!(!fix.text().contains("nothing to mend"), "{fix:?}");
+        assert_eq!(with(state, &["doctor"]).code, 1, "{state}");
+    }
+}
+
+#[test]
+fn without_a_workspace_the_machine_is_told_all_the_same() {
+    let scratch = Scratch::new();
+    let temporary = scratch.base.join("tmp");
+    for workspace in ["/", scratch.home.to_str().unwrap(), "/no/such/place"] {
+        let doctor = |words: &[&str]| {
+            let words = [&["doctor", "--workdir", workspace], words].concat();
+            scratch.start(scratch.zwinger(&words)).end()
+        };
+        let ended = doctor(&[]);
+        assert!(ended.code == 1 && ended.text().contains("files full · network full"), "{ended:?}");
+        assert!(ended.text().contains(&format!("\nworkspace  none: {workspace}")), "{ended:?}");
+        let json = doctor(&["--json"]).json();
+        assert!(json["workspace"] == workspace && json["workspace_error"].is_string(), "{json}");
+        assert!(!doctor(&["--fix"]).text().contains("nothing to mend"));
+    }
+    let left = list(&temporary).into_iter().filter(|name| name.starts_with("zwinger-doctor")).count();
+    assert_eq!(left, 0);
 }

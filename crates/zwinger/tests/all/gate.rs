@@ -115,13 +115,21 @@ fn alone_it_says_what_works_here() {
     let ended = terminal.zwinger(&scratch, &[], "exec > /dev/tty; ").end();
     let screen = terminal.screen();
     assert_eq!(ended.code, 0, "{ended:?} {screen}");
-    for says in ["between two walls", "Landlock ABI ", " + seccomp: ", "1 hidden (.env.local)", "  zwinger demo "] {
+    for says in [
+        "between two walls",
+        "Landlock ABI ",
+        " + seccomp",
+        " · memory none · metadata ",
+        "1 hidden (.env.local)",
+        "  zwinger demo ",
+    ] {
         assert!(screen.contains(says), "{says:?} is not in {screen}");
     }
     let mut terminal = Terminal::new();
     let ended = terminal.zwinger(&scratch, &[], "cd /; exec > /dev/tty; ").end();
     assert_eq!(ended.code, 0);
     assert!(terminal.screen().contains("none here: / cannot be a workspace"), "{}", terminal.screen());
+    assert!(terminal.screen().contains("files full · network full"), "{}", terminal.screen());
     // Where nobody reads it, it is a mistake.
     let ended = scratch.start(scratch.zwinger(&[])).end();
     assert_eq!((ended.code, ended.text().as_str()), (2, ""));
