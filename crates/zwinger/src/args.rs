@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use zwinger_core::policy;
 use zwinger_core::sandbox::{Backend, Confinement, Network, WorkspaceError};
-use zwinger_core::session::{Reference, SessionId};
+use zwinger_core::session::Reference;
 
 use crate::terminal::Approve;
 
@@ -113,15 +113,13 @@ pub(crate) enum SessionCommand {
     List,
     /// What is known of one, with all that was granted for it
     Show {
-        /// Its name
-        #[arg(value_parser = crate::session::id)]
-        id: SessionId,
+        /// Its name, or last
+        id: Reference,
     },
     /// Remove one that no process uses
     Delete {
-        /// Its name
-        #[arg(value_parser = crate::session::id)]
-        id: SessionId,
+        /// Its name, or last
+        id: Reference,
     },
 }
 

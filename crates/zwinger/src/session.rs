@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use zwinger_core::escape;
 use zwinger_core::gate::{Grant, GrantedCommand};
-use zwinger_core::session::{Granted, Listed, SessionId, Sessions, State, Stored, StoredError};
+use zwinger_core::session::{Granted, Listed, Reference, Sessions, State, Stored, StoredError};
 
 use crate::args::{Session, SessionCommand};
 use crate::{BROKEN, answer, complain};
@@ -33,18 +33,31 @@ fn attempt(arguments: &Session) -> anyhow::Result<()> {
                 answer(&line(session))?;
             }
         }
-        SessionCommand::Show { id } => {
-            let listed = sessions.map(|sessions| sessions.list()).transpose()?.unwrap_or_default();
-            let found = listed.into_iter().find(|session| session.id == *id);
-            let session = found.ok_or_else(|| StoredError::Missing(id.clone()))?;
+        SessionCommand::Show { id: reference } => {
+            let sessions = sessions.ok_or_else(|| missing(reference))?;
+            let id = sessions.named(reference)?;
+            let found = sessions.list()?.into_iter().find(|session| session.id == id);
+            let session = found.ok_or(StoredError::Missing(id))?;
             answer(&page(&session.stored?, session.is_in_use))?;
         }
-        SessionCommand::Delete { id } => match sessions {
-            Some(sessions) => sessions.delete(id)?,
-            None => return Err(StoredError::Missing(id.clone()).into()),
-        },
+        SessionCommand::Delete { id: reference } => {
+            let sessions = sessions.ok_or_else(|| missing(reference))?;
+            let id = sessions.named(reference)?;
+            sessions.delete(&id)?;
+            if *reference == Reference::Last {
+                crate::tell(&format!("removed session {id}"));
+            }
+        }
     }
     Ok(())
+}
+
+/// Where there are none at all.
+fn missing(reference: &Reference) -> StoredError {
+    match reference {
+        Reference::Last => StoredError::None,
+        Reference::Id(id) => StoredError::Missing(id.clone()),
+    }
 }
 
 fn line(session: &Listed) -> String {
@@ -99,9 +112,4 @@ fn said(grant: &Grant) -> String {
             format!("run {} in {directory}{kind}{background}, {end}", escape::line(command))
         }
     }
-}
-
-/// For the command line.
-pub(crate) fn id(text: &str) -> Result<SessionId, StoredError> {
-    SessionId::try_from(text.to_owned())
 }

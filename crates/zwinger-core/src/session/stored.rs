@@ -233,6 +233,17 @@ impl Sessions {
         Ok(listed)
     }
 
+    /// The one that is meant. One that is named need not be there.
+    ///
+    /// # Errors
+    /// [`StoredError::None`] when there is no last one.
+    pub fn named(&self, reference: &Reference) -> Result<SessionId, StoredError> {
+        match reference {
+            Reference::Id(id) => Ok(id.clone()),
+            Reference::Last => Ok(self.list()?.into_iter().next().ok_or(StoredError::None)?.id),
+        }
+    }
+
     /// A new one.
     ///
     /// # Errors
@@ -272,10 +283,7 @@ impl Sessions {
     /// # Errors
     /// As [`StoredError`] says.
     pub(crate) fn resume(&self, reference: &Reference) -> Result<Resumed, StoredError> {
-        let id = match reference {
-            Reference::Id(id) => id.clone(),
-            Reference::Last => self.list()?.into_iter().next().ok_or(StoredError::None)?.id,
-        };
+        let id = self.named(reference)?;
         let (directory, lock) = self.take(&id)?;
         let mut stored = self.read(&directory, &id)?;
         stored.pid = std::process::id();

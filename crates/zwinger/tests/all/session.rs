@@ -77,7 +77,13 @@ fn a_session_is_gone_on_with(scratch: &Scratch) {
     assert!(scratch.audit().iter().all(|record| record["session"] == id.as_str()));
     let shown = session(scratch, &["show", &id]).text();
     assert!(shown.contains("\nmode       sandbox\n") && shown.contains(", ended\n"), "{shown}");
-    assert_eq!(session(scratch, &["delete", &id]).code, 0);
+    assert_eq!(session(scratch, &["show", "last"]).text(), shown);
+    let deleted = session(scratch, &["delete", "last"]);
+    assert!(deleted.code == 0 && deleted.stderr.contains(&id), "{deleted:?}");
+    for words in [["show", "last"], ["delete", "last"]] {
+        let ended = session(scratch, &words);
+        assert!(ended.code == 1 && ended.stderr.contains("no session is stored"), "{ended:?}");
+    }
     assert_eq!((session(scratch, &["list"]).text().as_str(), list(&directory(scratch)).len()), ("", 0));
 }
 
