@@ -37,6 +37,7 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Default, PartialEq, Args)]
+#[command(after_help = STATUSES_OF_RUN)]
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) walls: Walls,
@@ -49,13 +50,17 @@ pub(crate) struct Run {
     /// Write the result without the output to FILE, as JSON
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     pub(crate) report: Option<PathBuf>,
-    /// Bytes that --json keeps of each stream
+    /// Bytes that --json keeps of each stream [default: 1048576]
     #[arg(long, value_name = "BYTES", requires = "json", value_parser = clap::value_parser!(u64).range(1024..=8_388_608))]
     pub(crate) output_limit: Option<u64>,
     /// Program and arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
+
+const STATUSES_OF_RUN: &str = "Exit status: the command's own; 124 at the time limit, 125 when zwinger failed or the walls could not be \
+built, 126 when the command cannot be executed, 127 when it is not found, 128 + N when signal N ended it, 137 when it was stopped at \
+another limit.";
 
 #[derive(Args)]
 pub(crate) struct Tool {
@@ -217,13 +222,14 @@ pub(crate) struct Walls {
     /// The network of commands
     #[arg(long, value_enum, default_value = "off")]
     net: Net,
-    /// Time limit of a command in seconds
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    /// Time limit of a command in seconds [default: none for run, 600 for the tools]
+    #[arg(long, value_name = "SECONDS", value_parser = |text: &str| whole(text, "seconds", 1..=86_400))]
     timeout: Option<u64>,
-    /// Memory of a command and all it starts, in MiB; also the size of each file that it writes
-    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(16..=1_048_576))]
+    /// Memory of a command and all it starts, in MiB; also the size of each file that it writes [default: no limit]
+    #[arg(long, value_name = "MB", value_parser = |text: &str| whole(text, "MiB", 16..=1_048_576))]
     memory: Option<u64>,
     /// Processes that a command may have at once, threads not counted; raises the ceiling of 256 tasks to 8 a process
+    /// [default: no limit but that ceiling]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     processes: Option<u32>,
 }
@@ -236,7 +242,7 @@ pub(crate) struct SessionArguments {
     /// Who decides what needs approval
     #[arg(long, value_enum, default_value = "ask")]
     pub(crate) approve: Approve,
-    /// Bytes that are kept of a command's output
+    /// Bytes that are kept of a command's output [default: 1048576]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1024..=8_388_608))]
     output_limit: Option<u64>,
 }
@@ -288,12 +294,13 @@ impl Workspace {
 
 /// The strictest ones of a workspace.
 fn terms(workdir: Option<&std::path::Path>) -> Result<Confinement, WallsError> {
+    let option = if workdir.is_some() { "--workdir " } else { "" };
     let workdir = match workdir {
         Some(workdir) => workdir.to_owned(),
         None => current_directory().map_err(WallsError::CurrentDirectory)?,
     };
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-    Ok(Confinement::new(&workdir, home.as_deref())?)
+    Confinement::new(&workdir, home.as_deref()).map_err(|error| WallsError::Workspace(option, error))
 }
 
 impl Walls {
@@ -316,8 +323,8 @@ impl Walls {
 /// Why the walls that were asked for make no sense.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WallsError {
-    #[error(transparent)]
-    Workspace(#[from] WorkspaceError),
+    #[error("{0}{1}")]
+    Workspace(&'static str, WorkspaceError),
     #[error("the current directory cannot be found: {0}")]
     CurrentDirectory(std::io::Error),
     #[error("--hide is held by walls, and --backend none has none")]
@@ -395,6 +402,19 @@ impl Walls {
     }
 }
 
+/// A number in the unit of its option, which nobody can write with another.
+fn whole(text: &str, unit: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("give whole {unit} without a unit, {} to {}", range.start(), range.end()))
+}
+
+/// The program of a `run` without `--`.
+fn is_command_of_run(error: &clap::Error) -> bool {
+    let word = error.get(clap::error::ContextKind::InvalidArg);
+    error.kind() == clap::error::ErrorKind::UnknownArgument
+        && matches!(word, Some(clap::error::ContextValue::String(word)) if !word.starts_with('-'))
+}
+
 /// Parses this process's arguments; ends it with help or a usage error (2, and 125 for `run`, whose other codes are its command's).
 /// `None`: there are none.
 pub(crate) fn parse() -> Option<Command> {
@@ -404,8 +424,13 @@ pub(crate) fn parse() -> Option<Command> {
     match Arguments::try_parse() {
         Ok(arguments) => arguments.command,
         Err(error) => {
-            let _ = error.print();
             let of_run = std::env::args_os().nth(1).is_some_and(|command| command == "run");
+            match of_run && is_command_of_run(&error) {
+                true => crate::complain(
+                    &"put -- before the command: zwinger run [OPTIONS] -- COMMAND…, as in zwinger run -- npm test",
+                ),
+                false => drop(error.print()),
+            }
             let status = if error.use_stderr() && of_run { i32::from(crate::BROKEN) } else { error.exit_code() };
             std::process::exit(status)
         }

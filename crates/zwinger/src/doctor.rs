@@ -69,7 +69,7 @@ fn holds_by_default(enforcement: &Enforcement) -> bool {
 pub(crate) fn examine(walls: &Walls) -> anyhow::Result<Findings> {
     let refused = match walls.confinement(None) {
         Ok(confinement) => return Ok(examine_in(&confinement, walls.backend())),
-        Err(WallsError::Workspace(refused)) => refused,
+        Err(WallsError::Workspace(_, refused)) => refused,
         Err(error) => return Err(error.into()),
     };
     let elsewhere = Elsewhere::create().map_err(|error| anyhow::anyhow!("{refused}; and elsewhere: {error}"))?;

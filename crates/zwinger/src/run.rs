@@ -42,6 +42,8 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
     let backend = arguments.walls.backend_of(arguments.mode)?;
     if arguments.mode == Mode::FullAccess {
         complain(&FULL_ACCESS);
+    } else if backend == Backend::None {
+        complain(&"backend none: no walls, the command can do all that you can");
     }
     // Before all else, for it goes on while we go on.
     let launch = Launch::begin(backend, arguments.walls.network())?;
@@ -178,7 +180,13 @@ fn tell(arguments: &Run, finished: &Finished, limit: &str) -> u8 {
     if let End::NotStarted(errno) = finished.end {
         let program = arguments.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
         let error = std::io::Error::from_raw_os_error(errno);
-        let remedy = if finished.end.exit_code() == 127 { " inside the walls" } else { "" };
+        let remedy = match (finished.end.exit_code(), arguments.command.as_slice()) {
+            (127, [line]) if line.to_string_lossy().contains(' ') => {
+                " inside the walls; it is one word: leave its quotes out, or put sh -c before it".to_owned()
+            }
+            (127, _) => " inside the walls".to_owned(),
+            _ => String::new(),
+        };
         complain(&format_args!("{}: {error}{remedy}", escape::line(&program)));
     }
     if finished.leftovers > 0 {

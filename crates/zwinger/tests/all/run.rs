@@ -52,6 +52,8 @@ fn modes_are_walls(scratch: &Scratch) {
     }
     let ended = scratch.sh_with(&["--mode", "full-access"], &script);
     assert!(ended.code == 0 && ended.stderr.contains("no walls"), "{ended:?}");
+    let ended = scratch.sh_with(&["--backend", "none"], "true");
+    assert!(ended.code == 0 && ended.stderr.contains("backend none: no walls"), "{ended:?}");
     assert_eq!(read_text(scratch.out.join("new")), "x\n");
 }
 
@@ -187,6 +189,9 @@ fn exit_codes(scratch: &Scratch) {
     assert_eq!(missing.code, 127);
     assert!(missing.stderr.contains("no-such-program"), "{missing:?}");
     assert_eq!(scratch.run(&["--", "./no-such-file"]).code, 127);
+    let quoted = scratch.run(&["--", "cat sub/inside.txt"]);
+    assert!(quoted.code == 127 && quoted.stderr.contains("one word") && quoted.stderr.contains("sh -c"), "{quoted:?}");
+    assert!(!missing.stderr.contains("one word"), "{missing:?}");
     // A directory and a file that is not executable.
     assert_eq!(scratch.run(&["--", "./sub"]).code, 126);
     assert_eq!(scratch.run(&["--", "./sub/inside.txt"]).code, 126);
@@ -287,7 +292,13 @@ fn what_cannot_be_built_ends_with_125() {
         (&["--workdir", "/"][..], "workspace"),
         (&["--workdir", "/etc"], "workspace"),
         (&["--workdir", home], "home"),
-        (&["--workdir", "/no/such/place"], "/no/such/place"),
+        (&["--workdir", "/no/such/place"], "--workdir /no/such/place: "),
+        (&["--report", "/no/such/place"], "--report /no/such/place: "),
+        (&["--report", "sub"], "--report sub: "),
+        (&["--timeout", "5m"], "whole seconds without a unit, 1 to 86400"),
+        (&["--memory", "1G"], "whole MiB without a unit, 16 to 1048576"),
+        (&["--memory", "15"], "whole MiB"),
+        (&["make", "all"], "put -- before the command"),
         (&["--workdir", "sub/inside.txt"], "not a directory"),
         (&["--backend", "nonsense"], "nonsense"),
         (&["--timeout", "0"], "timeout"),
@@ -300,6 +311,12 @@ fn what_cannot_be_built_ends_with_125() {
         assert!(ended.stderr.contains(says), "{options:?} {ended:?}");
     }
     assert_eq!(scratch.run(&[]).code, 125);
+    let unseparated = scratch.run(&["touch", "ran"]);
+    assert!(unseparated.code == 125 && unseparated.stderr.contains("put -- before"), "{unseparated:?}");
+    let help = scratch.run(&["--help"]).text();
+    for says in ["Exit status: ", "127 when it is not found", "[default: none for run, 600 for the tools]"] {
+        assert!(help.split_whitespace().collect::<Vec<_>>().join(" ").contains(says), "{says:?} is not in {help}");
+    }
     assert_eq!(list(&scratch.work), ["sub"]);
 }
 
