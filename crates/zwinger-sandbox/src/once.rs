@@ -1,6 +1,7 @@
 //! One command behind walls of its own (`zwinger run`): no executor, the cloned child is the first process of the namespace
 //! and supervises the command itself.
 
+mod foreground;
 mod inside;
 
 use std::ffi::OsString;
@@ -25,6 +26,7 @@ use crate::sys::{self, Cloned};
 use crate::temporary::TemporaryDirectory;
 use crate::walls::{self, OwnIds, WallError};
 use crate::watch::{Inside, Watch};
+use foreground::Foreground;
 
 /// Why a command has no exit status of its own.
 #[derive(Debug, thiserror::Error)]
@@ -229,6 +231,7 @@ impl Child {
         output: Output,
         held: Option<BorrowedFd<'_>>,
     ) -> Result<Attempt, RunError> {
+        let _terminal = (output == Output::Inherit).then(Foreground::ours);
         let (outputs, ends) = match output {
             Output::Inherit => (Outputs::none(), None),
             Output::Capture => {
@@ -252,6 +255,7 @@ impl Child {
             sent => sent?,
         }
         drop(ends);
+
         // The keys of the terminal reach the command by themselves; we only wait for it.
         sys::ignore_terminal_signals();
         let attempt = supervise(plan, self.pid, &self.socket, outputs, watch.as_mut());

@@ -184,6 +184,24 @@ pub(crate) fn ignore_terminal_signals() {
     }
 }
 
+/// tcsetpgrp(3), also by a process that is not in the foreground, which SIGTTOU would stop.
+pub(crate) fn set_foreground(terminal: BorrowedFd<'_>, group: Pid) -> rustix::io::Result<()> {
+    let mut mask = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset initialises the set that the others change and read; the kernel writes `before`, which is read only then.
+    unsafe {
+        libc::sigemptyset(mask.as_mut_ptr());
+        libc::sigaddset(mask.as_mut_ptr(), libc::SIGTTOU);
+        if libc::pthread_sigmask(libc::SIG_BLOCK, mask.as_ptr(), before.as_mut_ptr()) != 0 {
+            return Err(rustix::io::Errno::INVAL);
+        }
+    }
+    let set = rustix::termios::tcsetpgrp(terminal, group);
+    // SAFETY: `before` was written above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    set
+}
+
 /// Readable while the end of a child has not been seen (signalfd(2)); SIGCHLD itself is blocked.
 pub(crate) fn child_signals() -> io::Result<OwnedFd> {
     let mut children = MaybeUninit::<libc::sigset_t>::uninit();

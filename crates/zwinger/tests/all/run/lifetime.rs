@@ -1,12 +1,13 @@
 //! When a command ends, everything that it started has ended; when zwinger is ended, the command is.
 
+use std::io::Write;
 use std::os::fd::AsFd;
 
 use rustix::process::Signal;
 
 use crate::caller::{Caller, each, skipped};
 use crate::process::{self, Tag};
-use crate::scratch::{Scratch, open};
+use crate::scratch::{Scratch, open, write};
 
 for_every_caller!(
     i08_zwinger_killed,
@@ -149,4 +150,33 @@ fn i20_kills_everything_without_namespaces() {
     command.env("HOME", &scratch.home);
     let ended = scratch.start(command).end();
     assert!(ended.text().ends_with("125\nours lives\n"), "{ended:?}");
+}
+
+/// A shell at a terminal makes groups of its own the foreground. Whoever started zwinger reads the terminal on, however it ended.
+#[test]
+fn the_terminal_is_given_back() {
+    let name = concat!(module_path!(), "::the_terminal_is_given_back");
+    if !process::succeeds(&["script", "-qec", "true", "/dev/null"]) {
+        return skipped(name, "needs script(1)");
+    }
+    let scratch = Scratch::new();
+    let zwinger = scratch.base.join("zwinger");
+    for end in ["exit 0", "kill -9 $$", "perl -e 'kill 9, getppid; sleep 600'"] {
+        write(scratch.base.join("inside"), end);
+        write(
+            scratch.base.join("outside"),
+            format!(
+                "{} run -- sh -ic \"$(cat {}/inside)\"\nread line; echo got $line",
+                zwinger.display(),
+                scratch.base.display()
+            ),
+        );
+        let line = format!("sh {}/outside", scratch.base.display());
+        let mut command = scratch.command(&["script", "-qec", &line, "/dev/null"]);
+        command.env("HOME", &scratch.home).env("TMPDIR", scratch.base.join("tmp")).stdin(std::process::Stdio::piped());
+        let mut running = scratch.start(command);
+        running.stdin().write_all(b"typed\n").unwrap();
+        let ended = running.end();
+        assert!(ended.text().contains("got typed"), "{end}: {ended:?}");
+    }
 }
