@@ -3,8 +3,9 @@
 use std::io::Read;
 use std::process::ExitCode;
 
+use serde::Serialize;
 use serde_json::Value;
-use zwinger_core::output::Kind;
+use zwinger_core::output::{Kind, Outcome};
 use zwinger_core::policy::Mode;
 use zwinger_core::session::{Opening, State, Which};
 use zwinger_core::{Call, OpenError, Options, Runtime};
@@ -35,8 +36,9 @@ pub(crate) fn run(arguments: &Tool) -> ExitCode {
         }
     };
     let outcome = runtime.call(&Call::new(&arguments.name, value));
-    custody::close(runtime);
-    if let Err(error) = answer_json(&outcome) {
+    let settled = custody::close(runtime);
+    let quarantined = (!settled.quarantined.is_empty()).then(|| custody::fields(&settled));
+    if let Err(error) = answer_json(&Told { outcome: &outcome, quarantined }) {
         complain(&error);
         return BROKEN.into();
     }
@@ -48,6 +50,16 @@ pub(crate) fn run(arguments: &Tool) -> ExitCode {
         Kind::Broken => BROKEN,
     }
     .into()
+}
+
+/// What is printed.
+#[derive(Serialize)]
+struct Told<'a> {
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+    /// What the call did and the end of the session undid.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quarantined: Option<Value>,
 }
 
 fn json(argument: &str) -> Result<Value, anyhow::Error> {

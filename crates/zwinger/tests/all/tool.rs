@@ -186,6 +186,23 @@ fn a_write_needs_a_yes() {
     assert_eq!(read_text(scratch.work.join("f")), "x");
 }
 
+/// Whoever reads the result alone must not take it for done.
+#[test]
+fn what_a_call_left_and_was_moved_away_stands_in_its_result() {
+    let scratch = Scratch::new();
+    let ended = scratch.tool("write_file", &json!({"path": "AGENTS.md", "content": "x"}), &YES);
+    let result = ended.json();
+    assert_eq!(
+        (ended.code, &result["success"], &result["output"]),
+        (0, &json!(true), &json!("Wrote AGENTS.md (1 bytes)."))
+    );
+    let [moved] = result["quarantined"].as_array().unwrap().as_slice() else { panic!("{result}") };
+    assert_eq!((&moved["path"], moved["why"].is_string()), (&json!("AGENTS.md"), true));
+    assert_eq!(read_text(moved["kept_at"].as_str().unwrap()), "x");
+    assert!(!scratch.work.join("AGENTS.md").exists());
+    assert!(ended.stderr.contains("zwinger: quarantined AGENTS.md ("), "{ended:?}");
+}
+
 #[test]
 fn f16_without_a_terminal_it_is_a_no_at_once() {
     let scratch = Scratch::new();
