@@ -328,6 +328,9 @@ fn explain(refusal: &Refusal) -> String {
         Refusal::NotFound => "does not exist.".into(),
         Refusal::NoParent => "cannot be made: its directory does not exist; make that first, with mkdir -p.".into(),
         Refusal::Hidden => "is hidden by the walls; only the user can show it (--show).".into(),
+        Refusal::Protected => {
+            "is protected: the host runs what stands there, so it cannot be written inside the walls; tell the user what to change.".into()
+        }
         Refusal::Special(kind) => format!("is a special file ({kind}), not a text file."),
         Refusal::Directory => "is a directory.".into(),
         Refusal::NotADirectory => "is not a directory.".into(),

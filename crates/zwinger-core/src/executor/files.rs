@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek};
 use std::path::{Path, PathBuf};
 
-use zwinger_sandbox::{PathError, Root};
+use zwinger_sandbox::{HostPath, PathError, Plan, Root};
 
 use super::wire::{Hash, ListedEntry, MAX_CONTENT, Present, Refusal, Request, Response};
 
@@ -15,8 +15,31 @@ const MAX_ENTRIES: usize = 10_000;
 /// Bytes of a file that is read or replaced at most.
 const MAX_FILE: u64 = 1 << 30;
 
+/// The workspace with what the walls keep from file tools in it, by paths beneath it.
+pub(super) struct Place {
+    pub(super) root: Root,
+    /// Hidden.
+    secrets: Vec<PathBuf>,
+    /// Kept as it is, with all below it.
+    protected: Vec<PathBuf>,
+}
+
+impl Place {
+    pub(super) fn of(plan: &Plan) -> io::Result<Self> {
+        // What cannot be made relative lies outside, where no path leads.
+        let below = |path: &HostPath| Some(path.strip_prefix(&*plan.workspace).ok()?.to_path_buf());
+        let pins = plan.mounts.iter().flat_map(|mounts| &mounts.pins).filter(|pin| !pin.writable);
+        Ok(Self {
+            root: Root::open_ambient(&plan.workspace)?,
+            secrets: plan.secrets.iter().filter_map(below).collect(),
+            protected: pins.filter_map(|pin| below(&pin.path)).collect(),
+        })
+    }
+}
+
 /// Does what a request for files asks.
-pub(super) fn answer(root: &Root, secrets: &[PathBuf], request: Request) -> Response {
+pub(super) fn answer(place: &Place, request: Request) -> Response {
+    let Place { root, secrets, .. } = place;
     if let Request::Read { path, .. }
     | Request::List { path, .. }
     | Request::Directory { path }
@@ -35,7 +58,7 @@ pub(super) fn answer(root: &Root, secrets: &[PathBuf], request: Request) -> Resp
             let path = root.locate(&path)?;
             Ok(Response::Directory(if path.as_os_str().is_empty() { ".".into() } else { path.into() }))
         }),
-        Request::Inspect { path } => inspect(root, &path),
+        Request::Inspect { path } => inspect(place, &path),
         Request::Write { path, content, base } => {
             root.write(&path, &content, |old| Ok(hash_of(old)? == base)).map(|()| Response::Written)
         }
@@ -98,7 +121,7 @@ fn hash_of(file: Option<&mut File>) -> io::Result<Option<Hash>> {
     Ok(Some(*hasher.finalize().as_bytes()))
 }
 
-fn inspect(root: &Root, path: &Path) -> Result<Response, PathError> {
+fn inspect(Place { root, protected, .. }: &Place, path: &Path) -> Result<Response, PathError> {
     // Says now, before anyone is asked, whether a write could ever succeed, and where it would go.
     let path = match root.resolve(path) {
         Err(PathError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
@@ -106,6 +129,9 @@ fn inspect(root: &Root, path: &Path) -> Result<Response, PathError> {
         }
         resolved => resolved?,
     };
+    if protected.iter().any(|protected| path.starts_with(protected)) {
+        return Ok(Response::Refused(Refusal::Protected));
+    }
     let mut file = match root.open_file(&path).and_then(bounded) {
         Ok(file) => file,
         Err(PathError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {

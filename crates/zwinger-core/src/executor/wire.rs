@@ -12,7 +12,7 @@ use zwinger_sandbox::supervisor::Finished;
 use zwinger_sandbox::{HostPath, Limits, Plan};
 
 /// Changes with every change of these types.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// Upper bound of one frame, bytes.
 pub const MAX_FRAME: usize = 32 << 20;
 /// Bytes of content that a read returns at most, and that a diff compares.
@@ -179,6 +179,8 @@ pub enum Refusal {
     NoParent,
     /// A file that the walls hide.
     Hidden,
+    /// A file that the walls keep as it is.
+    Protected,
     /// A FIFO, socket or device.
     Special(String),
     /// A directory where a file is needed.
