@@ -14,6 +14,7 @@ use crate::error::{Broken, Denied, Failed, Invalid};
 use crate::executor::wire::{ListedEntry, Response};
 use crate::executor::{Executor, JobId, Report, Terms};
 use crate::question;
+use crate::tools::MAX_SECONDS;
 
 /// What came back from inside the walls. Hostile until `make_safe`.
 #[derive(Debug)]
@@ -264,7 +265,7 @@ impl Raw {
             }
             (Action::Edit { path, edited, .. }, Response::Written) => Outcome::text(changed(path, edited)),
             (Action::Run { timeout, read_only, .. }, Response::Finished(finished)) => {
-                let mut outcome = Outcome::of_command(*finished, &time_limit(*timeout), walls);
+                let mut outcome = Outcome::of_command(*finished, &time_limit(*timeout, walls.terms), walls);
                 let is_its_own = !outcome.success && outcome.error.is_none() && walls.backend != Backend::None;
                 if let (true, Some(command), Some(terms)) = (is_its_own, &mut outcome.command, walls.terms) {
                     command.walls = Some(terms.line(*read_only));
@@ -276,9 +277,19 @@ impl Raw {
     }
 }
 
-fn time_limit(timeout: Option<Duration>) -> String {
-    let seconds = timeout.map_or_else(String::new, |timeout| format!("{} s ", timeout.as_secs()));
-    format!("{seconds}(limit security.resources.max_cpu_time_seconds)")
+/// With what whoever reads it can change: the model its own value, up to that of the person.
+fn time_limit(timeout: Option<Duration>, terms: Option<&Terms>) -> String {
+    let most = terms.and_then(Terms::time);
+    match (timeout, most) {
+        (None, _) => "its time limit (timeout_seconds of its start, or --timeout)".into(),
+        (Some(timeout), Some(most)) if timeout >= most => {
+            format!("{} s (limit --timeout, which only the user can raise)", timeout.as_secs())
+        }
+        (Some(timeout), most) => {
+            let most = most.map_or(MAX_SECONDS, |most| most.as_secs().min(MAX_SECONDS));
+            format!("{} s (limit timeout_seconds, at most {most})", timeout.as_secs())
+        }
+    }
 }
 
 /// A command in the background.
@@ -302,7 +313,7 @@ fn job(action: &Action, id: JobId, report: Report, walls: Walls<'_>) -> Outcome 
             Outcome { job: Some(id), ..Outcome::text(text) }
         }
         Report::Ended { output, finished } => {
-            let mut outcome = Outcome::of_command(*finished, &time_limit(None), walls);
+            let mut outcome = Outcome::of_command(*finished, &time_limit(None, None), walls);
             if let Some(output) = output {
                 outcome.output = text(&output);
             }

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::action::Action;
 use crate::error::Invalid;
 pub use arguments::{Arguments, MAX_TEXT};
+pub(crate) use run_command::MAX_SECONDS;
 
 /// All tools, in the fixed order of every listing.
 pub static ALL: [&Tool; 8] = [
