@@ -204,6 +204,33 @@ fn what_a_call_left_and_was_moved_away_stands_in_its_result() {
 }
 
 #[test]
+fn a_workspace_that_is_none_is_said_at_every_door() {
+    let scratch = Scratch::new();
+    let file = scratch.work.join("sub/inside.txt");
+    for (workdir, says) in
+        [("/nonexistent", "No such file or directory"), (file.to_str().unwrap(), "is not a directory")]
+    {
+        for words in [
+            &["tool", "get_time", "{}"][..],
+            &["tool", "get_time", "{}", "--backend", "none"],
+            &["tool", "get_time", "{}", "--mode", "full-access"],
+            &["doctor"],
+            &["session", "list"],
+            &["session", "delete", "0123456789abcdef"],
+            &["ask", "do it"],
+        ] {
+            let ended = scratch.start(scratch.zwinger(&[words, &["--workdir", workdir]].concat())).end();
+            assert_eq!((ended.code, ended.text().as_str()), (125, ""), "{words:?} {ended:?}");
+            let line = ended.stderr.lines().last().unwrap();
+            assert!(line.contains(workdir) && line.contains(says), "{words:?} {ended:?}");
+        }
+        let ended = scratch.start(scratch.zwinger(&["run", "--workdir", workdir, "--", "true"])).end();
+        assert!(ended.code == 125 && ended.stderr.contains(says), "{ended:?}");
+    }
+    assert!(!scratch.audit_log().exists(), "nothing was called");
+}
+
+#[test]
 fn f16_without_a_terminal_it_is_a_no_at_once() {
     let scratch = Scratch::new();
     for words in [["write_file", r#"{"path": "f", "content": "x"}"#], ["run_command", r#"{"command": "touch f"}"#]] {
