@@ -13,7 +13,7 @@ for_every_caller!(
     b05_what_settings_lead_to_is_kept,
     m08_the_limits_of_others_stay,
     d11_without_namespaces_nothing_of_the_machine_is_reached,
-    b01_a_protected_file_is_called_that_and_nobody_is_asked
+    b05_a_protected_file_is_called_that_and_nobody_is_asked
 );
 
 fn b05_what_settings_lead_to_is_kept(scratch: &Scratch) {
@@ -40,7 +40,7 @@ fn b05_what_settings_lead_to_is_kept(scratch: &Scratch) {
     assert_eq!(read_text(scratch.work.join("notes")), "mine\nmore\n");
 }
 
-fn b01_a_protected_file_is_called_that_and_nobody_is_asked(scratch: &Scratch) {
+fn b05_a_protected_file_is_called_that_and_nobody_is_asked(scratch: &Scratch) {
     for directory in [".git", ".git/hooks", ".vscode"] {
         make_dir(scratch.work.join(directory));
     }

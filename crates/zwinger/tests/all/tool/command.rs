@@ -44,7 +44,7 @@ fn i07_i19_a_time_limit_ends_everything(scratch: &Scratch) {
 }
 
 #[test]
-fn i07_a_time_limit_names_what_the_caller_can_change() {
+fn a_time_limit_names_what_the_caller_can_change() {
     let scratch = Scratch::new();
     for (options, seconds, says) in [
         (&["--timeout", "1"][..], None, "1 s (limit --timeout, which only the user can raise)"),
