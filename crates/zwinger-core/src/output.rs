@@ -253,11 +253,17 @@ impl Raw {
         };
         match (action, response) {
             (Action::Time, _) => Outcome::text(now()),
-            (Action::Read { path, offset, .. }, Response::Read { content, lines, more, binary, size }) => {
+            (
+                Action::Read { path, offset, numbers, .. },
+                Response::Read { content, before, lines, more, binary, size },
+            ) => {
                 if binary {
                     return Outcome::error(Kind::Failed, format!("{path} is a binary file ({size} bytes)."));
                 }
-                read(path, *offset, content, lines, more)
+                if content.is_empty() && *offset > 1 {
+                    return Outcome::text(format!("[{path} has {}]\n", number_of(before, "line")));
+                }
+                read(path, *offset, *numbers, content, lines, more)
             }
             (Action::List { .. }, Response::Listed { entries, more }) => Outcome::text(listing(&entries, more)),
             (Action::Write { path, content, .. }, Response::Written) => {
@@ -330,7 +336,14 @@ fn now() -> String {
     jiff::ZonedDateTime::now().strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
 }
 
-fn read(path: &crate::action::WorkspacePath, offset: u64, content: Vec<u8>, lines: u64, more: bool) -> Outcome {
+fn read(
+    path: &crate::action::WorkspacePath,
+    offset: u64,
+    numbers: bool,
+    content: Vec<u8>,
+    lines: u64,
+    more: bool,
+) -> Outcome {
     // A cut inside a character is ours; any other foreign byte is the file's.
     let content = match String::from_utf8(content) {
         Ok(text) => text,
@@ -342,6 +355,7 @@ fn read(path: &crate::action::WorkspacePath, offset: u64, content: Vec<u8>, line
         }
         Err(_) => return Outcome::error(Kind::Failed, format!("{path} is not UTF-8 text.")),
     };
+    let content = if numbers { numbered(&content, offset) } else { content };
     if !more {
         return Outcome::text(content);
     }
@@ -351,6 +365,20 @@ fn read(path: &crate::action::WorkspacePath, offset: u64, content: Vec<u8>, line
         "{content}{gap}[lines {offset}–{last}; the file goes on: read_file with offset {}]\n",
         last.saturating_add(1)
     ))
+}
+
+/// As `cat -n` has it.
+fn numbered(content: &str, first: u64) -> String {
+    let mut text = String::with_capacity(content.len() * 2);
+    for (line, number) in content.split_inclusive('\n').zip(first..) {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{number:>6}\t{line}");
+    }
+    text
+}
+
+fn number_of(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 fn changed(path: &crate::action::WorkspacePath, edited: &Edited) -> String {

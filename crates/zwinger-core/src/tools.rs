@@ -93,7 +93,7 @@ pub fn find(name: &str) -> Option<&'static Tool> {
 }
 
 impl Tool {
-    /// For errors: `read_file takes path, offset?, limit?`.
+    /// For errors: `read_file takes path, offset?, limit?, numbers?`.
     pub fn takes(&self) -> String {
         let mark = |parameter: &Parameter| format!("{}{}", parameter.name, if parameter.required { "" } else { "?" });
         let parameters: Vec<_> = self.parameters.iter().map(mark).collect();

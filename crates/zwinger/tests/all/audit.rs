@@ -184,7 +184,7 @@ fn tail_and_show_choose() {
     }
     let page = audit(&scratch, &["show", text(two, "id")]).text();
     assert!(page.contains("read_file two") && page.contains("  rule         built-in: reads"), "{page}");
-    assert!(page.contains("failed: Error: two does not exist."), "{page}");
+    assert!(page.contains("failed: Error: two does not exist; "), "{page}");
     let ended = audit(&scratch, &["show", "no-such"]);
     assert_eq!((ended.code, ended.text().as_str()), (1, ""), "{ended:?}");
 }

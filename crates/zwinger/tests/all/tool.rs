@@ -34,7 +34,10 @@ fn results_and_exit_codes() {
     assert_eq!((done.code, done.json()), (0, json!({"success": true, "output": "inside\n"})));
     let failed = scratch.tool("read_file", &json!({"path": "missing"}), &[]);
     assert_eq!(failed.code, 1);
-    assert_eq!(failed.json(), json!({"success": false, "output": "", "error": "Error: missing does not exist."}));
+    assert_eq!(
+        failed.json(),
+        json!({"success": false, "output": "", "error": "Error: missing does not exist; list_directory shows what there is."})
+    );
     let command = scratch.tool("run_command", &json!({"command": "echo out; echo err >&2; exit 3"}), &YES);
     assert_eq!(command.code, 1);
     let result = command.json();
