@@ -258,16 +258,21 @@ impl Raw {
                 Response::Read { content, before, lines, more, binary, size },
             ) => {
                 if binary {
-                    return Outcome::error(Kind::Failed, format!("{path} is a binary file ({size} bytes)."));
+                    let bytes = usize::try_from(size).unwrap_or(usize::MAX);
+                    return Outcome::error(
+                        Kind::Failed,
+                        format!("{path} is a binary file ({}).", question::counted(bytes, "byte")),
+                    );
                 }
                 if content.is_empty() && *offset > 1 {
-                    return Outcome::text(format!("[{path} has {}]\n", number_of(before, "line")));
+                    let lines = usize::try_from(before).unwrap_or(usize::MAX);
+                    return Outcome::text(format!("[{path} has {}]\n", question::counted(lines, "line")));
                 }
                 read(path, *offset, *numbers, content, lines, more)
             }
             (Action::List { .. }, Response::Listed { entries, more }) => Outcome::text(listing(&entries, more)),
             (Action::Write { path, content, .. }, Response::Written) => {
-                Outcome::text(format!("Wrote {path} ({} bytes).", content.len()))
+                Outcome::text(format!("Wrote {path} ({}).", question::counted(content.len(), "byte")))
             }
             (Action::Edit { path, edited, .. }, Response::Written) => Outcome::text(changed(path, edited)),
             (Action::Run { timeout, read_only, .. }, Response::Finished(finished)) => {
@@ -377,14 +382,10 @@ fn numbered(content: &str, first: u64) -> String {
     text
 }
 
-fn number_of(number: u64, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
-}
-
 fn changed(path: &crate::action::WorkspacePath, edited: &Edited) -> String {
     let before = edited.before.as_ref().and_then(|before| before.content.as_deref()).unwrap_or_default();
     let (more, less) = edit::lines(&String::from_utf8_lossy(before), &edited.content);
-    format!("Edited {path} ({}, +{more} −{less} lines).", question::places(edited.places))
+    format!("Edited {path} ({}, +{more} −{less} lines).", question::counted(edited.places, "replacement"))
 }
 
 fn listing(entries: &[ListedEntry], more: bool) -> String {

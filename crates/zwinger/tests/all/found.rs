@@ -192,8 +192,8 @@ fn w5_a_write_through_a_link_names_the_file() {
     write(scratch.work.join("Makefile"), "all:\n");
     link("Makefile", scratch.work.join("notes.txt"));
     let ended = scratch.tool("write_file", &json!({"path": "notes.txt", "content": "x"}), &YES);
-    assert_eq!(ended.json()["output"], "Wrote Makefile (1 bytes).");
-    assert!(ended.stderr.contains("write Makefile (1 bytes)"), "{ended:?}");
+    assert_eq!(ended.json()["output"], "Wrote Makefile (1 byte).");
+    assert!(ended.stderr.contains("write Makefile (1 byte)"), "{ended:?}");
     assert_eq!(scratch.audit().first().unwrap()["arguments"]["path"], "Makefile");
     assert_eq!(list(&scratch.work), ["Makefile", "notes.txt", "sub"]);
 }

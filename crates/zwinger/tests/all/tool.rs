@@ -185,7 +185,7 @@ fn a_write_needs_a_yes() {
     assert_eq!((denied.code, denied.error().as_str()), (3, "Error: command declined by the user."));
     assert_eq!(list(&scratch.work), ["sub"]);
     let done = scratch.tool("write_file", &arguments, &YES);
-    assert_eq!(done.json(), json!({"success": true, "output": "Wrote f (1 bytes)."}));
+    assert_eq!(done.json(), json!({"success": true, "output": "Wrote f (1 byte)."}));
     assert_eq!(read_text(scratch.work.join("f")), "x");
 }
 
@@ -197,7 +197,7 @@ fn what_a_call_left_and_was_moved_away_stands_in_its_result() {
     let result = ended.json();
     assert_eq!(
         (ended.code, &result["success"], &result["output"]),
-        (0, &json!(true), &json!("Wrote AGENTS.md (1 bytes)."))
+        (0, &json!(true), &json!("Wrote AGENTS.md (1 byte)."))
     );
     let [moved] = result["quarantined"].as_array().unwrap().as_slice() else { panic!("{result}") };
     assert_eq!((&moved["path"], moved["why"].is_string()), (&json!("AGENTS.md"), true));
