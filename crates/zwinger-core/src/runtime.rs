@@ -248,6 +248,11 @@ impl Runtime {
         Ok((real, Edited { content, places, before }))
     }
 
+    /// A call whose arguments are no JSON at all, and `why` not.
+    pub fn refuse_text(&self, tool: &str, text: &str, why: &dyn std::fmt::Display) -> Outcome {
+        self.refuse(&Call::new(tool, text.into()), Invalid::Arguments(why.to_string()))
+    }
+
     fn refuse(&self, call: &Call, invalid: Invalid) -> Outcome {
         match self.audit.invalid(call, &invalid.to_string()) {
             Ok(()) => invalid.into(),

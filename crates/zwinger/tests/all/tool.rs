@@ -56,9 +56,7 @@ fn results_and_exit_codes() {
 fn usage_is_2_and_nothing_runs() {
     let scratch = Scratch::new();
     for (arguments, says) in [
-        (&["read_file", "{"][..], "JSON"),
-        (&["read_file", "path"], "JSON"),
-        (&["read_file"], "JSON"),
+        (&["read_file"][..], "JSON"),
         (&["read_file", "{}", "--backend", "nonsense"], "nonsense"),
         (&["read_file", "{}", "--approve", "maybe"], "maybe"),
         (&["read_file", "{}", "--approved"], "--approved"),
@@ -67,6 +65,14 @@ fn usage_is_2_and_nothing_runs() {
         assert_eq!((ended.code, ended.text().as_str()), (2, ""), "{arguments:?} {ended:?}");
         assert!(ended.stderr.contains(says), "{arguments:?} {ended:?}");
     }
+    for text in ["{", "path", "", "{\"path\": \"f\"} x"] {
+        for (words, input) in [(["read_file", text], ""), (["read_file", "-"], text)] {
+            let ended = with_input(&scratch, &words, input);
+            assert!(ended.code == 2 && ended.error().starts_with("Error: the arguments are no JSON ("), "{ended:?}");
+        }
+    }
+    let records = scratch.audit();
+    assert_eq!(records.iter().filter(|record| record["event"] == "invalid").count(), 8, "{records:?}");
     for (tool, arguments, says) in [
         ("format_disk", json!({}), "unknown tool"),
         ("write_file", json!({"path": "f"}), "missing argument \"content\""),
@@ -171,6 +177,23 @@ fn a_part_of_a_file() {
     for (path, says) in [("binary", "binary"), ("latin", "UTF-8")] {
         let result = read(json!({"path": path}));
         assert!(result.get("error").unwrap().as_str().unwrap().contains(says), "{result}");
+    }
+}
+
+#[test]
+fn help_has_the_tools_with_their_arguments() {
+    let scratch = Scratch::new();
+    for flag in ["--help", "-h"] {
+        let help = scratch.start(scratch.zwinger(&["tool", flag])).end().text();
+        for tool in zwinger_core::tools::ALL {
+            let line = help.lines().find_map(|line| line.strip_prefix("  ")?.strip_prefix(tool.name));
+            let line = line.unwrap_or_else(|| panic!("{}: {help}", tool.name));
+            for parameter in tool.parameters {
+                let mark = if parameter.required { "" } else { "?" };
+                let words = line.split([' ', ',']).collect::<Vec<_>>();
+                assert!(words.contains(&format!("{}{mark}", parameter.name).as_str()), "{line}");
+            }
+        }
     }
 }
 
