@@ -117,6 +117,11 @@ fn verify() -> anyhow::Result<ExitCode> {
             "line {line}: cut; its writer was killed or the disk was full, and nothing was permitted by it"
         ))?;
     }
+    for line in &verified.zeroed {
+        answer(&format!(
+            "line {line}: zeros; the machine stopped before what stood there was on the disk, and what that said is lost"
+        ))?;
+    }
     for record in &verified.open {
         answer(&summary(record))?;
     }

@@ -133,6 +133,15 @@ fn a_line_that_is_missing_changed_or_added_is_named() {
     // One that was cut is another matter: its writer died, and the next one says so.
     write(scratch.audit_log(), good.strip_suffix("}\n").unwrap());
     assert!(audit(&scratch, &["verify"]).text().starts_with("line 6: cut"), "{:?}", audit(&scratch, &["verify"]));
+    let cut = read_text(scratch.audit_log());
+    // Nor is what a machine leaves that lost its power, and that says something else.
+    write(scratch.audit_log(), format!("{good}{}", "\0".repeat(4096)));
+    for code in [0, 3] {
+        assert_eq!(scratch.sh(&format!("exit {code}")).code, code);
+        let ended = audit(&scratch, &["verify"]);
+        assert!(ended.code == 0 && ended.text().starts_with("line 7: zeros; "), "{ended:?}");
+    }
+    write(scratch.audit_log(), cut);
     scratch.sh("true");
     let ended = audit(&scratch, &["verify"]);
     assert!(ended.code == 0 && ended.text().starts_with("line 6: cut"), "{ended:?}");
