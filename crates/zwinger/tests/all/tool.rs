@@ -181,6 +181,20 @@ fn a_part_of_a_file() {
 }
 
 #[test]
+fn f04_json_shows_what_a_terminal_would_obey() {
+    let scratch = Scratch::new();
+    let hostile = "\u{9b}2K\u{7f}\u{202e}\u{e0041}grün\n";
+    write(scratch.work.join("f"), hostile);
+    let read = scratch.tool("read_file", &json!({"path": "f"}), &[]);
+    let ran = scratch.run(&["--json", "--", "cat", "f"]);
+    for ended in [read, ran] {
+        assert_eq!(ended.json()["output"], hostile);
+        let text = ended.text();
+        assert!(text.contains("grün") && !text.contains(['\u{9b}', '\u{7f}', '\u{202e}', '\u{e0041}']), "{text}");
+    }
+}
+
+#[test]
 fn help_has_the_tools_with_their_arguments() {
     let scratch = Scratch::new();
     for flag in ["--help", "-h"] {
