@@ -25,6 +25,10 @@ impl WorkspacePath {
         if text.is_empty() || text.contains('\0') {
             return Err(Invalid::Path(format!("{text:?} is not a path; give one relative to the workspace")));
         }
+        if text == "~" || text.starts_with("~/") {
+            let path = crate::escape::line(text);
+            return Err(Invalid::Path(format!("{path}: ~ is not expanded; give a path relative to the workspace")));
+        }
         let path = Path::new(text);
         let relative = match roots.iter().find_map(|root| path.strip_prefix(root).ok()) {
             Some(inside) if inside.as_os_str().is_empty() => Path::new("."),
@@ -103,6 +107,8 @@ pub enum Action {
         offset: u64,
         /// Lines at most.
         limit: u64,
+        /// Whether each line comes with its number.
+        numbers: bool,
     },
     /// List a directory.
     List {
@@ -251,6 +257,12 @@ mod tests {
         for path in ["..", "../x", "a/../../x", "/etc/passwd", "/work-evil/x", "/work/../etc", "/", "//etc"] {
             assert!(parse(path).unwrap_err().to_string().ends_with("is outside the workspace."), "{path}");
         }
+        for path in ["~", "~/x", "~/a\u{1b}"] {
+            assert!(parse(path).unwrap_err().to_string().contains(": ~ is not expanded; "), "{path}");
+        }
+        // Names that begin with one are names.
+        assert_eq!(parse("~x").unwrap(), Path::new("~x"));
+        assert_eq!(parse("./~/x").unwrap(), Path::new("./~/x"));
         for path in ["", "a\0b"] {
             assert!(parse(path).unwrap_err().to_string().contains("is not a path"), "{path:?}");
         }

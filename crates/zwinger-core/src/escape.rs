@@ -13,6 +13,25 @@ pub fn block(text: &str) -> String {
     escape(text, |character| matches!(character, '\n' | '\t'))
 }
 
+/// As [`line()`], for JSON that stays the same JSON: such a character can only stand in a string there.
+pub fn json(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            // Between the values.
+            '\n' => shown.push(character),
+            _ if hides(character) => {
+                for unit in character.encode_utf16(&mut [0; 2]) {
+                    // Writing to a String cannot fail.
+                    let _ = write!(shown, "\\u{unit:04x}");
+                }
+            }
+            _ => shown.push(character),
+        }
+    }
+    shown
+}
+
 /// As one word for a shell, of bytes; what [`line()`] would escape stands as an octal escape in `$'…'` (POSIX.1-2024, bash, zsh).
 pub fn word(bytes: &[u8]) -> String {
     let plain = std::str::from_utf8(bytes).ok().filter(|text| !text.chars().any(hides));
@@ -79,6 +98,17 @@ mod tests {
         assert_eq!(word(b"/a b/c"), "'/a b/c'");
         assert_eq!(word(b"it's"), r"'it'\''s'");
         assert_eq!(word(b"a\n'\\\xff\xe2\x80\xaeb"), r"$'a\012\'\\\377\342\200\256b'");
+    }
+
+    #[test]
+    fn json_stays_the_same_json() {
+        let value = serde_json::json!({"a\u{9b}b": ["\u{e0041}\u{202e}\u{7f}\u{1b}\n\t", 1.5, "grün 🦀"]});
+        for text in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
+            let shown = json(&text);
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+            assert!(!shown.chars().any(|character| character != '\n' && hides(character)), "{shown:?}");
+            assert!(shown.contains("grün 🦀"));
+        }
     }
 
     #[test]

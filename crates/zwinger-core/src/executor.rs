@@ -196,10 +196,10 @@ impl Executor {
         link.as_ref().and_then(|link| link.expect(id, waiter)).ok_or_else(|| lost(&[]))
     }
 
-    /// Where a write would really go, and what it would replace. Reads only, beneath the workspace, so that a person can be shown the difference.
-    pub(crate) fn inspect(&self, path: &Path) -> Result<(HostPath, Option<Present>), Failed> {
+    /// Where a write would really go, and what it would replace; `existing`: something must be there. Reads only, beneath the workspace, so that a person can be shown the difference.
+    pub(crate) fn inspect(&self, path: &Path, existing: bool) -> Result<(HostPath, Option<Present>), Failed> {
         let what = label("a look at", &path.to_string_lossy());
-        match self.request(Request::Inspect { path: path.into() }, what, During::default())? {
+        match self.request(Request::Inspect { path: path.into(), existing }, what, During::default())? {
             Response::Inspected { path, present } => Ok((path, present)),
             _ => Err(other_than_asked()),
         }
@@ -325,12 +325,18 @@ fn other_than_asked() -> Failed {
 fn explain(refusal: &Refusal) -> String {
     match refusal {
         Refusal::Outside => "is outside the workspace.".into(),
-        Refusal::NotFound => "does not exist.".into(),
+        Refusal::NotFound(Some(similar)) => {
+            format!("does not exist; there is {}.", crate::escape::line(&similar.to_string_lossy()))
+        }
+        Refusal::NotFound(None) => "does not exist; list_directory shows what there is.".into(),
         Refusal::NoParent => "cannot be made: its directory does not exist; make that first, with mkdir -p.".into(),
         Refusal::Hidden => "is hidden by the walls; only the user can show it (--show).".into(),
+        Refusal::Protected => {
+            "is protected: the host runs what stands there, so it cannot be written inside the walls; tell the user what to change.".into()
+        }
         Refusal::Special(kind) => format!("is a special file ({kind}), not a text file."),
-        Refusal::Directory => "is a directory.".into(),
-        Refusal::NotADirectory => "is not a directory.".into(),
+        Refusal::Directory => "is a directory; list_directory shows it.".into(),
+        Refusal::NotADirectory => "is not a directory; read_file shows a file.".into(),
         Refusal::Changed => "changed meanwhile; read it again before you write. Nothing was written.".into(),
         Refusal::NotPermitted(text) | Refusal::Other(text) => {
             format!("cannot be used: {}.", crate::escape::line(text))

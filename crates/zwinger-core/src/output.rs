@@ -14,6 +14,7 @@ use crate::error::{Broken, Denied, Failed, Invalid};
 use crate::executor::wire::{ListedEntry, Response};
 use crate::executor::{Executor, JobId, Report, Terms};
 use crate::question;
+use crate::tools::MAX_SECONDS;
 
 /// What came back from inside the walls. Hostile until `make_safe`.
 #[derive(Debug)]
@@ -252,19 +253,30 @@ impl Raw {
         };
         match (action, response) {
             (Action::Time, _) => Outcome::text(now()),
-            (Action::Read { path, offset, .. }, Response::Read { content, lines, more, binary, size }) => {
+            (
+                Action::Read { path, offset, numbers, .. },
+                Response::Read { content, before, lines, more, binary, size },
+            ) => {
                 if binary {
-                    return Outcome::error(Kind::Failed, format!("{path} is a binary file ({size} bytes)."));
+                    let bytes = usize::try_from(size).unwrap_or(usize::MAX);
+                    return Outcome::error(
+                        Kind::Failed,
+                        format!("{path} is a binary file ({}).", question::counted(bytes, "byte")),
+                    );
                 }
-                read(path, *offset, content, lines, more)
+                if content.is_empty() && *offset > 1 {
+                    let lines = usize::try_from(before).unwrap_or(usize::MAX);
+                    return Outcome::text(format!("[{path} has {}]\n", question::counted(lines, "line")));
+                }
+                read(path, *offset, *numbers, content, lines, more)
             }
             (Action::List { .. }, Response::Listed { entries, more }) => Outcome::text(listing(&entries, more)),
             (Action::Write { path, content, .. }, Response::Written) => {
-                Outcome::text(format!("Wrote {path} ({} bytes).", content.len()))
+                Outcome::text(format!("Wrote {path} ({}).", question::counted(content.len(), "byte")))
             }
             (Action::Edit { path, edited, .. }, Response::Written) => Outcome::text(changed(path, edited)),
             (Action::Run { timeout, read_only, .. }, Response::Finished(finished)) => {
-                let mut outcome = Outcome::of_command(*finished, &time_limit(*timeout), walls);
+                let mut outcome = Outcome::of_command(*finished, &time_limit(*timeout, walls.terms), walls);
                 let is_its_own = !outcome.success && outcome.error.is_none() && walls.backend != Backend::None;
                 if let (true, Some(command), Some(terms)) = (is_its_own, &mut outcome.command, walls.terms) {
                     command.walls = Some(terms.line(*read_only));
@@ -276,9 +288,19 @@ impl Raw {
     }
 }
 
-fn time_limit(timeout: Option<Duration>) -> String {
-    let seconds = timeout.map_or_else(String::new, |timeout| format!("{} s ", timeout.as_secs()));
-    format!("{seconds}(limit security.resources.max_cpu_time_seconds)")
+/// With what whoever reads it can change: the model its own value, up to that of the person.
+fn time_limit(timeout: Option<Duration>, terms: Option<&Terms>) -> String {
+    let most = terms.and_then(Terms::time);
+    match (timeout, most) {
+        (None, _) => "its time limit (timeout_seconds of its start, or --timeout)".into(),
+        (Some(timeout), Some(most)) if timeout >= most => {
+            format!("{} s (limit --timeout, which only the user can raise)", timeout.as_secs())
+        }
+        (Some(timeout), most) => {
+            let most = most.map_or(MAX_SECONDS, |most| most.as_secs().min(MAX_SECONDS));
+            format!("{} s (limit timeout_seconds, at most {most})", timeout.as_secs())
+        }
+    }
 }
 
 /// A command in the background.
@@ -302,7 +324,7 @@ fn job(action: &Action, id: JobId, report: Report, walls: Walls<'_>) -> Outcome 
             Outcome { job: Some(id), ..Outcome::text(text) }
         }
         Report::Ended { output, finished } => {
-            let mut outcome = Outcome::of_command(*finished, &time_limit(None), walls);
+            let mut outcome = Outcome::of_command(*finished, &time_limit(None, None), walls);
             if let Some(output) = output {
                 outcome.output = text(&output);
             }
@@ -319,7 +341,14 @@ fn now() -> String {
     jiff::ZonedDateTime::now().strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
 }
 
-fn read(path: &crate::action::WorkspacePath, offset: u64, content: Vec<u8>, lines: u64, more: bool) -> Outcome {
+fn read(
+    path: &crate::action::WorkspacePath,
+    offset: u64,
+    numbers: bool,
+    content: Vec<u8>,
+    lines: u64,
+    more: bool,
+) -> Outcome {
     // A cut inside a character is ours; any other foreign byte is the file's.
     let content = match String::from_utf8(content) {
         Ok(text) => text,
@@ -331,6 +360,7 @@ fn read(path: &crate::action::WorkspacePath, offset: u64, content: Vec<u8>, line
         }
         Err(_) => return Outcome::error(Kind::Failed, format!("{path} is not UTF-8 text.")),
     };
+    let content = if numbers { numbered(&content, offset) } else { content };
     if !more {
         return Outcome::text(content);
     }
@@ -342,10 +372,20 @@ fn read(path: &crate::action::WorkspacePath, offset: u64, content: Vec<u8>, line
     ))
 }
 
+/// As `cat -n` has it.
+fn numbered(content: &str, first: u64) -> String {
+    let mut text = String::with_capacity(content.len() * 2);
+    for (line, number) in content.split_inclusive('\n').zip(first..) {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{number:>6}\t{line}");
+    }
+    text
+}
+
 fn changed(path: &crate::action::WorkspacePath, edited: &Edited) -> String {
     let before = edited.before.as_ref().and_then(|before| before.content.as_deref()).unwrap_or_default();
     let (more, less) = edit::lines(&String::from_utf8_lossy(before), &edited.content);
-    format!("Edited {path} ({}, +{more} −{less} lines).", question::places(edited.places))
+    format!("Edited {path} ({}, +{more} −{less} lines).", question::counted(edited.places, "replacement"))
 }
 
 fn listing(entries: &[ListedEntry], more: bool) -> String {

@@ -18,11 +18,15 @@ pub(crate) fn about(action: &Action, executor: &Executor) -> Question {
         Action::Write { path, content, before } => {
             let verb = if before.is_some() { "write" } else { "make" };
             let old = before.as_ref().map(|before| before.content.as_deref());
-            (format!("{verb} {path} ({} bytes)", content.len()), difference(old, content), "this file")
+            (format!("{verb} {path} ({})", counted(content.len(), "byte")), difference(old, content), "this file")
         }
         Action::Edit { path, edited, .. } => {
             let old = edited.before.as_ref().map(|before| before.content.as_deref());
-            (format!("edit {path} ({})", places(edited.places)), difference(old, &edited.content), "this file")
+            (
+                format!("edit {path} ({})", counted(edited.places, "replacement")),
+                difference(old, &edited.content),
+                "this file",
+            )
         }
         Action::Run { command, timeout, directory, read_only, background } => {
             let place = if directory.is_workspace() { String::new() } else { format!(" in {directory}") };
@@ -32,7 +36,8 @@ pub(crate) fn about(action: &Action, executor: &Executor) -> Question {
                 Some(timeout) => format!("at most {} s", timeout.as_secs()),
                 None => "until the session ends".into(),
             };
-            let summary = format!("run a command{kind}{background_text}{place}, {} bytes, {end}", command.len());
+            let bytes = counted(command.len(), "byte");
+            let summary = format!("run a command{kind}{background_text}{place}, {bytes}, {end}");
             (
                 summary,
                 escape::line(command),
@@ -58,8 +63,8 @@ pub(crate) fn about(action: &Action, executor: &Executor) -> Question {
 }
 
 /// `1 replacement`, `2 replacements`.
-pub(crate) fn places(number: usize) -> String {
-    format!("{number} replacement{}", if number == 1 { "" } else { "s" })
+pub(crate) fn counted(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// A unified diff. `old` is `None` for a new file, `Some(None)` for one that is too large to show.

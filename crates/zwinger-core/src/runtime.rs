@@ -209,7 +209,7 @@ impl Runtime {
         let custom = self.custom.decode(&call.tool, &call.arguments, &roots);
         let mut action = custom.unwrap_or_else(|| call.decode(&roots))?;
         match &mut action {
-            Action::Write { path, before, .. } => (*path, *before) = self.inspect(path)?,
+            Action::Write { path, before, .. } => (*path, *before) = self.inspect(path, false)?,
             Action::Edit { path, edit, edited } => (*path, *edited) = self.edit(path, edit)?,
             Action::Run { background: true, .. } if self.one_call => {
                 return Err(Invalid::Arguments(
@@ -233,18 +233,24 @@ impl Runtime {
         Ok(action)
     }
 
-    fn inspect(&self, path: &WorkspacePath) -> Result<(WorkspacePath, Option<Present>), Invalid> {
-        let (real, present) = self.executor.inspect(path.as_ref()).map_err(|failed| refused(path, &failed))?;
+    fn inspect(&self, path: &WorkspacePath, existing: bool) -> Result<(WorkspacePath, Option<Present>), Invalid> {
+        let (real, present) =
+            self.executor.inspect(path.as_ref(), existing).map_err(|failed| refused(path, &failed))?;
         Ok((WorkspacePath::resolved(&real)?, present))
     }
 
     fn edit(&self, path: &WorkspacePath, edit: &Edit) -> Result<(WorkspacePath, Edited), Invalid> {
-        let (real, before) = self.inspect(path)?;
+        let (real, before) = self.inspect(path, true)?;
         let present = before.as_ref().ok_or_else(|| refused(path, &"does not exist."))?;
         let content = present.content.as_deref().ok_or_else(|| refused(path, &"is too large to edit."))?;
         let content = std::str::from_utf8(content).map_err(|_| refused(path, &"is not UTF-8 text."))?;
         let (content, places) = edit.apply(content).map_err(|error| refused(path, &error))?;
         Ok((real, Edited { content, places, before }))
+    }
+
+    /// A call whose arguments are no JSON at all, and `why` not.
+    pub fn refuse_text(&self, tool: &str, text: &str, why: &dyn std::fmt::Display) -> Outcome {
+        self.refuse(&Call::new(tool, text.into()), Invalid::Arguments(why.to_string()))
     }
 
     fn refuse(&self, call: &Call, invalid: Invalid) -> Outcome {

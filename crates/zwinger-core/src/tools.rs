@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::action::Action;
 use crate::error::Invalid;
 pub use arguments::{Arguments, MAX_TEXT};
+pub(crate) use run_command::MAX_SECONDS;
 
 /// All tools, in the fixed order of every listing.
 pub static ALL: [&Tool; 8] = [
@@ -92,12 +93,16 @@ pub fn find(name: &str) -> Option<&'static Tool> {
 }
 
 impl Tool {
-    /// For errors: `read_file takes path, offset?, limit?`.
-    pub fn takes(&self) -> String {
+    /// Its arguments on one line: `path, offset?, limit?, numbers?`; `None`: it takes none.
+    pub fn arguments(&self) -> Option<String> {
         let mark = |parameter: &Parameter| format!("{}{}", parameter.name, if parameter.required { "" } else { "?" });
         let parameters: Vec<_> = self.parameters.iter().map(mark).collect();
-        let parameters = if parameters.is_empty() { "no arguments".into() } else { parameters.join(", ") };
-        format!("{} takes {parameters}", self.name)
+        (!parameters.is_empty()).then(|| parameters.join(", "))
+    }
+
+    /// For errors: `read_file takes path, offset?, limit?, numbers?`.
+    pub fn takes(&self) -> String {
+        format!("{} takes {}", self.name, self.arguments().unwrap_or_else(|| "no arguments".into()))
     }
 
     /// The parameters as a JSON Schema.

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use zwinger_core::policy;
 use zwinger_core::sandbox::{Backend, Confinement, Network, WorkspaceError};
 use zwinger_core::session::Reference;
+use zwinger_core::{policy, tools};
 
 use crate::terminal::Approve;
 
@@ -63,6 +63,7 @@ built, 126 when the command cannot be executed, 127 when it is not found, 128 + 
 another limit.";
 
 #[derive(Args)]
+#[command(after_help = tools())]
 pub(crate) struct Tool {
     /// Name of the tool, such as read_file
     pub(crate) name: String,
@@ -76,6 +77,14 @@ pub(crate) struct Tool {
     pub(crate) walls: Walls,
     #[command(flatten)]
     pub(crate) session: SessionArguments,
+}
+
+/// The tools with their arguments, for help.
+fn tools() -> String {
+    let line = |tool: &&tools::Tool| format!("\n  {:<15} {}", tool.name, tool.arguments().unwrap_or_default());
+    let lines: String = tools::ALL.iter().map(line).collect();
+    let lines = lines.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+    format!("Tools (? may be left out):{lines}\n\nExample: zwinger tool read_file '{{\"path\": \"README.md\"}}'")
 }
 
 #[derive(Args)]

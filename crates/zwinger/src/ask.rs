@@ -18,6 +18,11 @@ const STEP_LIMIT: u8 = 4;
 const NO_MODEL: u8 = 5;
 
 pub(crate) fn run(arguments: &Ask) -> ExitCode {
+    // A workspace that is none is no matter of the model.
+    if let Err(error) = arguments.walls.session(&arguments.session) {
+        complain(&error);
+        return BROKEN.into();
+    }
     let endpoint = match endpoint(arguments) {
         Ok(endpoint) => endpoint,
         Err(error) => {

@@ -71,7 +71,8 @@ fn print(entries: &[Entry], json: bool) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
     for entry in entries {
         match json {
-            true => stdout.write_all(&entry.text)?,
+            // The same JSON, but what a terminal would obey, or not show, is spelled out.
+            true => stdout.write_all(escape::json(&String::from_utf8_lossy(&entry.text)).as_bytes())?,
             false => stdout.write_all(line(entry).as_bytes())?,
         }
         stdout.write_all(b"\n")?;
@@ -115,6 +116,11 @@ fn verify() -> anyhow::Result<ExitCode> {
     for line in &verified.torn {
         answer(&format!(
             "line {line}: cut; its writer was killed or the disk was full, and nothing was permitted by it"
+        ))?;
+    }
+    for line in &verified.zeroed {
+        answer(&format!(
+            "line {line}: zeros; the machine stopped before what stood there was on the disk, and what that said is lost"
         ))?;
     }
     for record in &verified.open {
@@ -168,6 +174,9 @@ fn what(fields: &Map<String, Value>) -> String {
     let Some(Value::Object(arguments)) = fields.get("arguments") else { return plain(fields.get("arguments")) };
     match (arguments.get("path").or(arguments.get("command")), arguments.get("argv")) {
         (Some(what), _) => plain(Some(what)),
+        // Described as a whole, because it was long.
+        (None, Some(long)) if !long.is_array() => plain(Some(long)),
+        (None, None) if arguments.contains_key("head") => plain(fields.get("arguments")),
         (None, Some(Value::Array(argv))) => {
             part(&argv.iter().map(|word| word.as_str().unwrap_or("…")).collect::<Vec<_>>().join(" "))
         }
@@ -217,7 +226,7 @@ fn plain(value: Option<&Value>) -> String {
         Some(Value::String(text)) => part(text),
         // Described instead of spelled out, because it was long.
         Some(Value::Object(digest)) => match digest.get("head").and_then(Value::as_str) {
-            Some(head) => format!("{}… ({} bytes)", part(head), plain(digest.get("bytes"))),
+            Some(head) => format!("{}… ({} bytes)", part(head).trim_end_matches('…'), plain(digest.get("bytes"))),
             None => part(&value.map(Value::to_string).unwrap_or_default()),
         },
         Some(other) => part(&other.to_string()),

@@ -58,8 +58,10 @@ pub(crate) fn fields(settled: &Settled) -> Value {
     quarantined.collect()
 }
 
-/// Ends a session of tools and shows what it left.
-pub(crate) fn close(runtime: Runtime) {
+/// Ends a session of tools and shows what it left, which comes back for programs.
+pub(crate) fn close(runtime: Runtime) -> Settled {
     let workspace = runtime.workspace().to_owned();
-    show(&workspace, &runtime.close());
+    let settled = runtime.close();
+    show(&workspace, &settled);
+    settled
 }

@@ -65,9 +65,29 @@ fn answer(text: &str) -> std::io::Result<()> {
 /// As [`answer`], as JSON and never as one text in memory: spelled out, a byte can take six.
 fn answer_json(value: &impl serde::Serialize) -> std::io::Result<()> {
     to_stdout(|stdout| {
-        serde_json::to_writer_pretty(&mut *stdout, value)?;
+        serde_json::to_writer_pretty(Visible(stdout), value)?;
         writeln!(stdout)
     })
+}
+
+/// Spells out in JSON what a terminal would obey, or not show: JSON itself does so with a part of that only.
+struct Visible<'a>(&'a mut dyn Write);
+
+impl Write for Visible<'_> {
+    fn write(&mut self, piece: &[u8]) -> std::io::Result<usize> {
+        // Pieces are whole: serde_json cuts none inside a character.
+        match std::str::from_utf8(piece) {
+            Ok(text) if !text.is_ascii() || text.contains('\u{7f}') => {
+                self.0.write_all(zwinger_core::escape::json(text).as_bytes())?;
+            }
+            _ => self.0.write_all(piece)?,
+        }
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
 }
 
 fn to_stdout(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> std::io::Result<()> {

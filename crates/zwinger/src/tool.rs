@@ -3,8 +3,9 @@
 use std::io::Read;
 use std::process::ExitCode;
 
+use serde::Serialize;
 use serde_json::Value;
-use zwinger_core::output::Kind;
+use zwinger_core::output::{Kind, Outcome};
 use zwinger_core::policy::Mode;
 use zwinger_core::session::{Opening, State, Which};
 use zwinger_core::{Call, OpenError, Options, Runtime};
@@ -19,8 +20,8 @@ const DOOR: &str = "tool";
 const MAX_INPUT: u64 = 16 << 20;
 
 pub(crate) fn run(arguments: &Tool) -> ExitCode {
-    let value = match json(&arguments.json) {
-        Ok(value) => value,
+    let text = match text(&arguments.json) {
+        Ok(text) => text,
         Err(error) => {
             complain(&error);
             return 2.into();
@@ -34,9 +35,13 @@ pub(crate) fn run(arguments: &Tool) -> ExitCode {
             return BROKEN.into();
         }
     };
-    let outcome = runtime.call(&Call::new(&arguments.name, value));
-    custody::close(runtime);
-    if let Err(error) = answer_json(&outcome) {
+    let outcome = match parse(&text) {
+        Ok(value) => runtime.call(&Call::new(&arguments.name, value)),
+        Err(error) => runtime.refuse_text(&arguments.name, &text, &error),
+    };
+    let settled = custody::close(runtime);
+    let quarantined = (!settled.quarantined.is_empty()).then(|| custody::fields(&settled));
+    if let Err(error) = answer_json(&Told { outcome: &outcome, quarantined }) {
         complain(&error);
         return BROKEN.into();
     }
@@ -50,15 +55,29 @@ pub(crate) fn run(arguments: &Tool) -> ExitCode {
     .into()
 }
 
-fn json(argument: &str) -> Result<Value, anyhow::Error> {
-    let mut text = argument.to_owned();
-    if argument == "-" {
-        text.clear();
-        std::io::stdin().take(MAX_INPUT + 1).read_to_string(&mut text)?;
-        anyhow::ensure!(text.len() as u64 <= MAX_INPUT, "more than {MAX_INPUT} bytes on standard input");
+/// What is printed.
+#[derive(Serialize)]
+struct Told<'a> {
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+    /// What the call did and the end of the session undid.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quarantined: Option<Value>,
+}
+
+fn text(argument: &str) -> anyhow::Result<String> {
+    if argument != "-" {
+        return Ok(argument.to_owned());
     }
-    serde_json::from_str(&text).map_err(|error| {
-        anyhow::anyhow!("the arguments are no JSON ({error}); give an object such as {{\"path\": \"README.md\"}}")
+    let mut text = String::new();
+    std::io::stdin().take(MAX_INPUT + 1).read_to_string(&mut text)?;
+    anyhow::ensure!(text.len() as u64 <= MAX_INPUT, "more than {MAX_INPUT} bytes on standard input");
+    Ok(text)
+}
+
+fn parse(text: &str) -> Result<Value, String> {
+    serde_json::from_str(text).map_err(|error| {
+        format!("the arguments are no JSON ({error}); give an object such as {{\"path\": \"README.md\"}}")
     })
 }
 

@@ -104,6 +104,8 @@ pub struct Verified {
     pub open: Vec<Record>,
     /// Where a line was cut, because its writer was killed or the disk was full. What it would have said was not permitted.
     pub torn: Vec<u64>,
+    /// Where zeros stand, because the machine stopped before what was written came to the disk. What it said is not known.
+    pub zeroed: Vec<u64>,
     /// The first line that is wrong.
     pub fault: Option<Fault>,
 }
@@ -200,7 +202,7 @@ impl AuditLog {
         {
             // The next line will say so.
             match check.gap.as_slice() {
-                [only] if !only.is_whole && is_beginning(&only.text) => verified.torn.push(gap.line),
+                [only] if !only.is_whole && is_beginning(&only.text) => verified.cut(&check.gap),
                 _ => verified.fault = Some(fault(gap, "it is no record")),
             }
         }
@@ -247,7 +249,7 @@ impl Check {
             if event != "torn" || !describes(&entry, &self.gap) {
                 return Err(fault(first, "it is no record, and the next one does not say that it was cut"));
             }
-            self.verified.torn.push(first.line);
+            self.verified.cut(&self.gap);
             self.gap.clear();
         } else if event == "torn" {
             return Err(fault(&entry, "what it says was cut is not there"));
@@ -271,10 +273,24 @@ impl Check {
     }
 }
 
-/// Whether the text is what is left of a line of ours.
+impl Verified {
+    /// What stands between two lines, or behind the last one, and may be there.
+    fn cut(&mut self, gap: &[Entry]) {
+        let Some(first) = gap.first() else { return };
+        match gap.iter().any(|entry| entry.text.ends_with(&[0])) {
+            true => self.zeroed.push(first.line),
+            false => self.torn.push(first.line),
+        }
+    }
+}
+
+/// Whether the text is what is left of a line of ours. Zeros at its end, or nothing else, are what a file system leaves whose
+/// machine stopped: the file has grown already, and what was to stand there has not come.
 fn is_beginning(text: &[u8]) -> bool {
     const START: &[u8] = b"{\"event\":\"";
-    text.starts_with(START) || (!text.is_empty() && START.starts_with(text))
+    let zeros = text.iter().rev().take_while(|byte| **byte == 0).count();
+    let (text, _) = text.split_at(text.len() - zeros);
+    text.starts_with(START) || (zeros > 0 || !text.is_empty()) && START.starts_with(text)
 }
 
 fn describes(torn: &Entry, gap: &[Entry]) -> bool {
@@ -359,6 +375,26 @@ mod tests {
             // Nothing that comes after it makes it right.
             let _ = case.ledger.append(json!({"event": "end", "id": "1"}).as_object().unwrap());
             assert!(at(&case.verify()).is_some(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn zeros_at_the_end_are_told_and_no_fault() {
+        for cut in ["\0".repeat(5_000), "\0".into(), "{\"event\":\"beg\0\0".into(), "{\"ev\0".into()] {
+            let mut case = case();
+            case.write("begin", "1");
+            case.raw(&cut);
+            for _ in 0..2 {
+                let verified = case.verify();
+                assert_eq!((at(&verified), &verified.torn, &verified.zeroed), (None, &vec![], &vec![2]), "{cut:?}");
+                case.write("denied", "2");
+            }
+        }
+        for wrong in ["\0\0garbage", "garbage\0\0", "\0\n\0"] {
+            let mut case = case();
+            case.write("begin", "1");
+            case.raw(wrong);
+            assert_eq!(at(&case.verify()), Some(2), "{wrong:?}");
         }
     }
 

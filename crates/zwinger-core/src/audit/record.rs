@@ -44,8 +44,8 @@ pub(super) fn described(arguments: &Value) -> Value {
 /// What an action is about, without content: that has its hash and length.
 pub(super) fn arguments(action: &Action) -> Value {
     match action {
-        Action::Read { path, offset, limit } => {
-            json!({"path": path.to_string(), "offset": offset, "limit": limit})
+        Action::Read { path, offset, limit, numbers } => {
+            json!({"path": path.to_string(), "offset": offset, "limit": limit, "numbers": numbers})
         }
         Action::List { path, depth } => json!({"path": path.to_string(), "depth": depth}),
         Action::Write { path, content, .. } => {

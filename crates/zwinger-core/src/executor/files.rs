@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek};
 use std::path::{Path, PathBuf};
 
-use zwinger_sandbox::{PathError, Root};
+use zwinger_sandbox::{HostPath, PathError, Plan, Root};
 
 use super::wire::{Hash, ListedEntry, MAX_CONTENT, Present, Refusal, Request, Response};
 
@@ -12,18 +12,47 @@ use super::wire::{Hash, ListedEntry, MAX_CONTENT, Present, Refusal, Request, Res
 const MAX_LISTED: usize = 100_000;
 const MAX_ENTRIES: usize = 10_000;
 
+/// Entries of a directory that are compared with a name that is not there, and how much of both must be the same (of 1).
+const MAX_COMPARED: usize = 1_000;
+const SIMILAR: f32 = 0.65;
+
 /// Bytes of a file that is read or replaced at most.
 const MAX_FILE: u64 = 1 << 30;
 
+/// The workspace with what the walls keep from file tools in it, by paths beneath it.
+pub(super) struct Place {
+    pub(super) root: Root,
+    /// Hidden.
+    secrets: Vec<PathBuf>,
+    /// Kept as it is, with all below it.
+    protected: Vec<PathBuf>,
+}
+
+impl Place {
+    pub(super) fn of(plan: &Plan) -> io::Result<Self> {
+        // What cannot be made relative lies outside, where no path leads.
+        let below = |path: &HostPath| Some(path.strip_prefix(&*plan.workspace).ok()?.to_path_buf());
+        let pins = plan.mounts.iter().flat_map(|mounts| &mounts.pins).filter(|pin| !pin.writable);
+        Ok(Self {
+            root: Root::open_ambient(&plan.workspace)?,
+            secrets: plan.secrets.iter().filter_map(below).collect(),
+            protected: pins.filter_map(|pin| below(&pin.path)).collect(),
+        })
+    }
+}
+
 /// Does what a request for files asks.
-pub(super) fn answer(root: &Root, secrets: &[PathBuf], request: Request) -> Response {
-    if let Request::Read { path, .. }
-    | Request::List { path, .. }
-    | Request::Directory { path }
-    | Request::Inspect { path }
-    | Request::Write { path, .. } = &request
-        && is_hidden(root, secrets, path)
-    {
+pub(super) fn answer(place: &Place, request: Request) -> Response {
+    let Place { root, secrets, .. } = place;
+    let named = match &request {
+        Request::Read { path, .. }
+        | Request::List { path, .. }
+        | Request::Directory { path }
+        | Request::Inspect { path, .. }
+        | Request::Write { path, .. } => Some(path.clone()),
+        Request::Settle { .. } | Request::Run { .. } | Request::Cancel { .. } => None,
+    };
+    if named.as_ref().is_some_and(|path| is_hidden(root, secrets, path)) {
         return Response::Refused(Refusal::Hidden);
     }
     let done = match request {
@@ -35,7 +64,7 @@ pub(super) fn answer(root: &Root, secrets: &[PathBuf], request: Request) -> Resp
             let path = root.locate(&path)?;
             Ok(Response::Directory(if path.as_os_str().is_empty() { ".".into() } else { path.into() }))
         }),
-        Request::Inspect { path } => inspect(root, &path),
+        Request::Inspect { path, existing } => inspect(place, &path, existing),
         Request::Write { path, content, base } => {
             root.write(&path, &content, |old| Ok(hash_of(old)? == base)).map(|()| Response::Written)
         }
@@ -44,7 +73,26 @@ pub(super) fn answer(root: &Root, secrets: &[PathBuf], request: Request) -> Resp
             Ok(Response::Refused(Refusal::Other("not a request for files".into())))
         }
     };
-    done.unwrap_or_else(|error| Response::Refused(refusal(error)))
+    done.unwrap_or_else(|error| {
+        Response::Refused(match refusal(error) {
+            Refusal::NotFound(_) => Refusal::NotFound(named.and_then(|path| similar_to(place, &path))),
+            other => other,
+        })
+    })
+}
+
+/// What is there under a name that may have been meant.
+fn similar_to(place: &Place, path: &Path) -> Option<HostPath> {
+    let name = path.file_name()?.to_str()?.to_lowercase();
+    let parent = path.parent()?;
+    let listed = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let entries = place.root.list(listed, MAX_COMPARED).ok()?;
+    let names: Vec<_> = entries.iter().filter_map(|entry| Some((entry.name.to_str()?.to_lowercase(), entry))).collect();
+    let known: Vec<_> = names.iter().map(|(name, _)| name.as_str()).collect();
+    let [closest] = similar::get_close_matches(name.as_str(), &known, 1, SIMILAR).try_into().ok()?;
+    let (_, entry) = names.iter().find(|(name, _)| name == closest)?;
+    let path = parent.join(&entry.name);
+    (!is_hidden(&place.root, &place.secrets, &path)).then(|| path.into())
 }
 
 /// Lists the directory and, below it, those that are no links.
@@ -98,17 +146,20 @@ fn hash_of(file: Option<&mut File>) -> io::Result<Option<Hash>> {
     Ok(Some(*hasher.finalize().as_bytes()))
 }
 
-fn inspect(root: &Root, path: &Path) -> Result<Response, PathError> {
+fn inspect(Place { root, protected, .. }: &Place, path: &Path, existing: bool) -> Result<Response, PathError> {
     // Says now, before anyone is asked, whether a write could ever succeed, and where it would go.
     let path = match root.resolve(path) {
-        Err(PathError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+        Err(PathError::Io(error)) if error.kind() == io::ErrorKind::NotFound && !existing => {
             return Ok(Response::Refused(Refusal::NoParent));
         }
         resolved => resolved?,
     };
+    if protected.iter().any(|protected| path.starts_with(protected)) {
+        return Ok(Response::Refused(Refusal::Protected));
+    }
     let mut file = match root.open_file(&path).and_then(bounded) {
         Ok(file) => file,
-        Err(PathError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+        Err(PathError::Io(error)) if error.kind() == io::ErrorKind::NotFound && !existing => {
             return Ok(Response::Inspected { path: path.into(), present: None });
         }
         Err(error) => return Err(error),
@@ -124,10 +175,9 @@ fn inspect(root: &Root, path: &Path) -> Result<Response, PathError> {
 fn read_lines(file: File, offset: u64, lines: u64, bytes: u64) -> io::Result<Response> {
     let size = file.metadata()?.len();
     let mut reader = BufReader::new(file);
-    for _ in 1..offset {
-        if reader.skip_until(b'\n')? == 0 {
-            break;
-        }
+    let mut before = 0;
+    while before + 1 < offset && reader.skip_until(b'\n')? > 0 {
+        before += 1;
     }
     let bytes = usize::try_from(bytes).unwrap_or(MAX_CONTENT).min(MAX_CONTENT);
     let mut content = Vec::new();
@@ -145,7 +195,7 @@ fn read_lines(file: File, offset: u64, lines: u64, bytes: u64) -> io::Result<Res
     }
     more = more || (read == lines && !reader.fill_buf()?.is_empty());
     let binary = content.contains(&0);
-    Ok(Response::Read { content, lines: read, more, binary, size })
+    Ok(Response::Read { content, before, lines: read, more, binary, size })
 }
 
 pub(super) fn refusal(error: PathError) -> Refusal {
@@ -157,7 +207,7 @@ pub(super) fn refusal(error: PathError) -> Refusal {
         PathError::Changed => Refusal::Changed,
         PathError::NotAPath => Refusal::Other("not a path".into()),
         PathError::Io(error) => match error.kind() {
-            io::ErrorKind::NotFound => Refusal::NotFound,
+            io::ErrorKind::NotFound => Refusal::NotFound(None),
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 Refusal::NotPermitted(error.to_string())
             }

@@ -6,7 +6,7 @@ mod live;
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -83,8 +83,7 @@ struct Files {
 }
 
 struct FileServer {
-    root: Root,
-    secrets: Vec<PathBuf>,
+    place: files::Place,
     rules: Option<Vec<Rule>>,
     queue: Mutex<Receiver<(u64, Request)>>,
     /// Requests that were taken and not answered yet.
@@ -94,14 +93,10 @@ struct FileServer {
 
 impl Files {
     fn begin(plan: &Plan, unfinished: &[HostPath], answers: Answers) -> io::Result<Self> {
-        let root = Root::open_ambient(&plan.workspace)?;
-        // What cannot be made relative lies outside, where no path leads.
-        let below = |secret: &HostPath| Some(secret.strip_prefix(&*plan.workspace).ok()?.to_path_buf());
-        let secrets = plan.secrets.iter().filter_map(below).collect();
+        let place = files::Place::of(plan)?;
         let rules = plan.seal.as_ref().map(|seal| seal.file_tools.clone());
         let (queue, requests) = mpsc::channel();
-        let server =
-            FileServer { root, secrets, rules, queue: Mutex::new(requests), open: AtomicUsize::new(0), answers };
+        let server = FileServer { place, rules, queue: Mutex::new(requests), open: AtomicUsize::new(0), answers };
         let mut files = Self { queue, server: Arc::new(server), threads: 0 };
         let (sealed, is_sealed) = mpsc::channel();
         let unfinished = unfinished.to_vec();
@@ -109,7 +104,7 @@ impl Files {
             let held = seal.is_ok();
             let _ = sealed.send(seal);
             if held {
-                unfinished.iter().for_each(|directory| server.root.sweep(directory));
+                unfinished.iter().for_each(|directory| server.place.root.sweep(directory));
             }
             held
         })?;
@@ -146,7 +141,7 @@ impl FileServer {
         loop {
             let next = lock(&self.queue).recv();
             let Ok((id, request)) = next else { return };
-            self.answers.send(id, files::answer(&self.root, &self.secrets, request));
+            self.answers.send(id, files::answer(&self.place, request));
             self.open.fetch_sub(1, Ordering::Relaxed);
         }
     }

@@ -1,6 +1,7 @@
 //! The walls in words, for a model whose command failed behind them.
 
 use std::path::Path;
+use std::time::Duration;
 
 use zwinger_sandbox::{Confinement, HostPath, Network};
 
@@ -15,6 +16,7 @@ pub struct Terms {
     writable: String,
     network: &'static str,
     hidden: String,
+    time: Option<Duration>,
 }
 
 impl Terms {
@@ -39,7 +41,13 @@ impl Terms {
             writable,
             network: if confinement.network() == Network::Off { "off" } else { "on" },
             hidden: hidden_names.join(", "),
+            time: confinement.limits.time,
         }
+    }
+
+    /// How long a command may run at most.
+    pub(crate) fn time(&self) -> Option<Duration> {
+        self.time
     }
 
     /// The line for a command that failed.

@@ -12,7 +12,7 @@ use zwinger_sandbox::supervisor::Finished;
 use zwinger_sandbox::{HostPath, Limits, Plan};
 
 /// Changes with every change of these types.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// Upper bound of one frame, bytes.
 pub const MAX_FRAME: usize = 32 << 20;
 /// Bytes of content that a read returns at most, and that a diff compares.
@@ -69,6 +69,8 @@ pub enum Request {
     Inspect {
         /// Beneath the workspace.
         path: HostPath,
+        /// Whether there must be a file.
+        existing: bool,
     },
     /// Replaces or makes a file.
     Write {
@@ -108,6 +110,8 @@ pub enum Response {
     Read {
         /// The bytes of the lines.
         content: Vec<u8>,
+        /// Lines before them; fewer than were asked for, where the file ended there.
+        before: u64,
         /// Lines in `content`.
         lines: u64,
         /// Whether the file goes on.
@@ -173,12 +177,14 @@ pub struct Present {
 pub enum Refusal {
     /// A component leads out of the workspace.
     Outside,
-    /// Nothing is there.
-    NotFound,
+    /// Nothing is there, but something of a similar name may be.
+    NotFound(Option<HostPath>),
     /// The directory of a file that would be made is not there.
     NoParent,
     /// A file that the walls hide.
     Hidden,
+    /// A file that the walls keep as it is.
+    Protected,
     /// A FIFO, socket or device.
     Special(String),
     /// A directory where a file is needed.

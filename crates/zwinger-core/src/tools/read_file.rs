@@ -15,6 +15,12 @@ pub(super) static TOOL: Tool = Tool {
         Parameter { name: "path", kind: Kind::Text, required: true, description: "Path relative to the workspace" },
         Parameter { name: "offset", kind: Kind::Number, required: false, description: "First line, from 1" },
         Parameter { name: "limit", kind: Kind::Number, required: false, description: "Number of lines (2000)" },
+        Parameter {
+            name: "numbers",
+            kind: Kind::Flag,
+            required: false,
+            description: "Put its number and a tab before each line",
+        },
     ],
     example: Example {
         task: "Read the file README.md and tell me what it says.",
@@ -27,6 +33,7 @@ pub(super) static TOOL: Tool = Tool {
             path: arguments.path("path")?,
             offset: arguments.number("offset", 1, 1..=u64::MAX)?,
             limit: arguments.number("limit", DEFAULT_LINES, 1..=MAX_LINES)?,
+            numbers: arguments.flag("numbers")?,
         })
     },
 };

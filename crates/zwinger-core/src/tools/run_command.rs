@@ -9,7 +9,7 @@ use crate::error::Invalid;
 /// Wall time of a command unless asked otherwise, seconds.
 const DEFAULT_SECONDS: u64 = 60;
 /// What a call may ask for, seconds.
-const MAX_SECONDS: u64 = 600;
+pub(crate) const MAX_SECONDS: u64 = 600;
 /// Linux's bound on one argument (MAX_ARG_STRLEN, execve(2)), less some for `sh -c`.
 const MAX_COMMAND: usize = 128 * 1024 - 1;
 

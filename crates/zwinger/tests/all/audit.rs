@@ -133,6 +133,15 @@ fn a_line_that_is_missing_changed_or_added_is_named() {
     // One that was cut is another matter: its writer died, and the next one says so.
     write(scratch.audit_log(), good.strip_suffix("}\n").unwrap());
     assert!(audit(&scratch, &["verify"]).text().starts_with("line 6: cut"), "{:?}", audit(&scratch, &["verify"]));
+    let cut = read_text(scratch.audit_log());
+    // Nor is what a machine leaves that lost its power, and that says something else.
+    write(scratch.audit_log(), format!("{good}{}", "\0".repeat(4096)));
+    for code in [0, 3] {
+        assert_eq!(scratch.sh(&format!("exit {code}")).code, code);
+        let ended = audit(&scratch, &["verify"]);
+        assert!(ended.code == 0 && ended.text().starts_with("line 7: zeros; "), "{ended:?}");
+    }
+    write(scratch.audit_log(), cut);
     scratch.sh("true");
     let ended = audit(&scratch, &["verify"]);
     assert!(ended.code == 0 && ended.text().starts_with("line 6: cut"), "{ended:?}");
@@ -142,13 +151,13 @@ fn a_line_that_is_missing_changed_or_added_is_named() {
 #[test]
 fn f04_long_and_hidden_text_stays_in_its_line() {
     let scratch = Scratch::new();
-    let hostile = "\u{1b}[2K\r\n\u{202e}\",\"seq\":7}\n".repeat(40_000);
+    let hostile = "\u{1b}[2K\r\n\u{9b}2K\u{7f}\u{202e}\",\"seq\":7}\n".repeat(40_000);
     let long = json!({"path": hostile, hostile.clone(): hostile}).to_string();
     let ended = super::tool::with_input(&scratch, &["read_file", "-"], &long);
     assert_eq!(ended.code, 2, "{:.300}", ended.stderr);
     let name = "x\u{1b}[2K\n".repeat(10_000);
     scratch.tool(&name, &json!({}), &[]);
-    let command = format!("true {}", "\u{1b}\n".repeat(10_000));
+    let command = format!("true \u{9b}\u{202e}\u{7f}{}", "\u{1b}\n".repeat(10_000));
     scratch.tool("run_command", &json!({"command": command}), &YES);
     scratch.tool("write_file", &json!({"path": "\u{1b}]0;x\u{7}\n", "content": "x"}), &YES);
     let words = [&["run", "--", "true"], vec![command.as_str(); 10].as_slice()].concat();
@@ -161,6 +170,14 @@ fn f04_long_and_hidden_text_stays_in_its_line() {
         assert_eq!(shown.lines().count(), if words == ["tail"] { 8 } else { 5 }, "{shown}");
         assert!(!shown.contains(|c: char| c.is_control() && c != '\n') && !shown.contains('\u{202e}'), "{shown}");
         assert!(shown.lines().all(|line| line.chars().count() < 500), "{shown}");
+        assert!(shown.lines().any(|line| line.contains("  run  run [\"true\",")), "{shown}");
+    }
+    for words in [&["tail", "--json"][..], &["show", "--json"]] {
+        let shown = audit(&scratch, words).text();
+        assert!(!shown.contains(|c: char| c.is_control() && c != '\n') && !shown.contains('\u{202e}'), "{shown}");
+        assert!(log.contains('\u{9b}'), "the control");
+        let values = |text: &str| text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>();
+        assert_eq!(values(&shown), values(&log), "the same JSON");
     }
 }
 
@@ -184,7 +201,7 @@ fn tail_and_show_choose() {
     }
     let page = audit(&scratch, &["show", text(two, "id")]).text();
     assert!(page.contains("read_file two") && page.contains("  rule         built-in: reads"), "{page}");
-    assert!(page.contains("failed: Error: two does not exist."), "{page}");
+    assert!(page.contains("failed: Error: two does not exist; "), "{page}");
     let ended = audit(&scratch, &["show", "no-such"]);
     assert_eq!((ended.code, ended.text().as_str()), (1, ""), "{ended:?}");
 }

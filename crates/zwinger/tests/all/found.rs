@@ -12,7 +12,8 @@ const YES: [&str; 2] = ["--approve", "yes"];
 for_every_caller!(
     b05_what_settings_lead_to_is_kept,
     m08_the_limits_of_others_stay,
-    d11_without_namespaces_nothing_of_the_machine_is_reached
+    d11_without_namespaces_nothing_of_the_machine_is_reached,
+    b05_a_protected_file_is_called_that_and_nobody_is_asked
 );
 
 fn b05_what_settings_lead_to_is_kept(scratch: &Scratch) {
@@ -37,6 +38,36 @@ fn b05_what_settings_lead_to_is_kept(scratch: &Scratch) {
     // A link that a command makes itself holds nothing that was there.
     assert_eq!(scratch.sh("echo mine > notes; ln -s notes GEMINI.md; echo more >> notes").code, 0);
     assert_eq!(read_text(scratch.work.join("notes")), "mine\nmore\n");
+}
+
+fn b05_a_protected_file_is_called_that_and_nobody_is_asked(scratch: &Scratch) {
+    for directory in [".git", ".git/hooks", ".vscode"] {
+        make_dir(scratch.work.join(directory));
+    }
+    let files = [".git/config", ".git/hooks/pre-commit", ".vscode/tasks.json"];
+    for file in files {
+        write(scratch.work.join(file), "old");
+    }
+    link(".git/config", scratch.work.join("link"));
+    scratch.give_all();
+    for path in files.into_iter().chain([".git/hooks/pre-push", ".vscode/new", "link"]) {
+        for (tool, arguments) in [
+            ("write_file", json!({"path": path, "content": "new"})),
+            ("edit_file", json!({"path": path, "old_text": "old", "new_text": "new"})),
+        ] {
+            let ended = scratch.tool(tool, &arguments, &["--approve", "no"]);
+            if scratch.caller.has_namespaces() {
+                assert_eq!(ended.code, 1, "{path} {ended:?}");
+                assert!(ended.error().starts_with(&format!("Error: {path} is protected: ")), "{path} {ended:?}");
+            } else if tool == "write_file" {
+                // No mount holds it: it is as before again when the session is over.
+                assert_eq!(ended.code, 3, "{path} {ended:?}");
+            }
+        }
+    }
+    // What is not protected is asked about in the same place.
+    let ended = scratch.tool("write_file", &json!({"path": "sub/inside.txt", "content": "new"}), &["--approve", "no"]);
+    assert_eq!(ended.code, 3, "{ended:?}");
 }
 
 fn m08_the_limits_of_others_stay(scratch: &Scratch) {
@@ -161,8 +192,8 @@ fn w5_a_write_through_a_link_names_the_file() {
     write(scratch.work.join("Makefile"), "all:\n");
     link("Makefile", scratch.work.join("notes.txt"));
     let ended = scratch.tool("write_file", &json!({"path": "notes.txt", "content": "x"}), &YES);
-    assert_eq!(ended.json()["output"], "Wrote Makefile (1 bytes).");
-    assert!(ended.stderr.contains("write Makefile (1 bytes)"), "{ended:?}");
+    assert_eq!(ended.json()["output"], "Wrote Makefile (1 byte).");
+    assert!(ended.stderr.contains("write Makefile (1 byte)"), "{ended:?}");
     assert_eq!(scratch.audit().first().unwrap()["arguments"]["path"], "Makefile");
     assert_eq!(list(&scratch.work), ["Makefile", "notes.txt", "sub"]);
 }

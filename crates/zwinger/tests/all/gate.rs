@@ -185,7 +185,7 @@ fn what_was_seen_stays() {
 
 #[test]
 fn a_task_waits_for_the_answer_and_goes_on() {
-    for (key, result) in [("y", "Wrote f (1 bytes)."), ("n", "Error: write to f declined by the user.")] {
+    for (key, result) in [("y", "Wrote f (1 byte)."), ("n", "Error: write to f declined by the user.")] {
         let scratch = Scratch::new();
         let write = calls("1", "write_file", &json!({"path": "f", "content": "x"}));
         let model = ScriptedModel::start(vec![write, says("done")]).unwrap();

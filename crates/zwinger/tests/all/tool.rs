@@ -34,7 +34,10 @@ fn results_and_exit_codes() {
     assert_eq!((done.code, done.json()), (0, json!({"success": true, "output": "inside\n"})));
     let failed = scratch.tool("read_file", &json!({"path": "missing"}), &[]);
     assert_eq!(failed.code, 1);
-    assert_eq!(failed.json(), json!({"success": false, "output": "", "error": "Error: missing does not exist."}));
+    assert_eq!(
+        failed.json(),
+        json!({"success": false, "output": "", "error": "Error: missing does not exist; list_directory shows what there is."})
+    );
     let command = scratch.tool("run_command", &json!({"command": "echo out; echo err >&2; exit 3"}), &YES);
     assert_eq!(command.code, 1);
     let result = command.json();
@@ -53,9 +56,7 @@ fn results_and_exit_codes() {
 fn usage_is_2_and_nothing_runs() {
     let scratch = Scratch::new();
     for (arguments, says) in [
-        (&["read_file", "{"][..], "JSON"),
-        (&["read_file", "path"], "JSON"),
-        (&["read_file"], "JSON"),
+        (&["read_file"][..], "JSON"),
         (&["read_file", "{}", "--backend", "nonsense"], "nonsense"),
         (&["read_file", "{}", "--approve", "maybe"], "maybe"),
         (&["read_file", "{}", "--approved"], "--approved"),
@@ -64,6 +65,14 @@ fn usage_is_2_and_nothing_runs() {
         assert_eq!((ended.code, ended.text().as_str()), (2, ""), "{arguments:?} {ended:?}");
         assert!(ended.stderr.contains(says), "{arguments:?} {ended:?}");
     }
+    for text in ["{", "path", "", "{\"path\": \"f\"} x"] {
+        for (words, input) in [(["read_file", text], ""), (["read_file", "-"], text)] {
+            let ended = with_input(&scratch, &words, input);
+            assert!(ended.code == 2 && ended.error().starts_with("Error: the arguments are no JSON ("), "{ended:?}");
+        }
+    }
+    let records = scratch.audit();
+    assert_eq!(records.iter().filter(|record| record["event"] == "invalid").count(), 8, "{records:?}");
     for (tool, arguments, says) in [
         ("format_disk", json!({}), "unknown tool"),
         ("write_file", json!({"path": "f"}), "missing argument \"content\""),
@@ -172,6 +181,37 @@ fn a_part_of_a_file() {
 }
 
 #[test]
+fn f04_json_shows_what_a_terminal_would_obey() {
+    let scratch = Scratch::new();
+    let hostile = "\u{9b}2K\u{7f}\u{202e}\u{e0041}grün\n";
+    write(scratch.work.join("f"), hostile);
+    let read = scratch.tool("read_file", &json!({"path": "f"}), &[]);
+    let ran = scratch.run(&["--json", "--", "cat", "f"]);
+    for ended in [read, ran] {
+        assert_eq!(ended.json()["output"], hostile);
+        let text = ended.text();
+        assert!(text.contains("grün") && !text.contains(['\u{9b}', '\u{7f}', '\u{202e}', '\u{e0041}']), "{text}");
+    }
+}
+
+#[test]
+fn help_has_the_tools_with_their_arguments() {
+    let scratch = Scratch::new();
+    for flag in ["--help", "-h"] {
+        let help = scratch.start(scratch.zwinger(&["tool", flag])).end().text();
+        for tool in zwinger_core::tools::ALL {
+            let line = help.lines().find_map(|line| line.strip_prefix("  ")?.strip_prefix(tool.name));
+            let line = line.unwrap_or_else(|| panic!("{}: {help}", tool.name));
+            for parameter in tool.parameters {
+                let mark = if parameter.required { "" } else { "?" };
+                let words = line.split([' ', ',']).collect::<Vec<_>>();
+                assert!(words.contains(&format!("{}{mark}", parameter.name).as_str()), "{line}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_write_needs_a_yes() {
     let scratch = Scratch::new();
     let arguments = json!({"path": "f", "content": "x"});
@@ -182,8 +222,52 @@ fn a_write_needs_a_yes() {
     assert_eq!((denied.code, denied.error().as_str()), (3, "Error: command declined by the user."));
     assert_eq!(list(&scratch.work), ["sub"]);
     let done = scratch.tool("write_file", &arguments, &YES);
-    assert_eq!(done.json(), json!({"success": true, "output": "Wrote f (1 bytes)."}));
+    assert_eq!(done.json(), json!({"success": true, "output": "Wrote f (1 byte)."}));
     assert_eq!(read_text(scratch.work.join("f")), "x");
+}
+
+/// Whoever reads the result alone must not take it for done.
+#[test]
+fn what_a_call_left_and_was_moved_away_stands_in_its_result() {
+    let scratch = Scratch::new();
+    let ended = scratch.tool("write_file", &json!({"path": "AGENTS.md", "content": "x"}), &YES);
+    let result = ended.json();
+    assert_eq!(
+        (ended.code, &result["success"], &result["output"]),
+        (0, &json!(true), &json!("Wrote AGENTS.md (1 byte)."))
+    );
+    let [moved] = result["quarantined"].as_array().unwrap().as_slice() else { panic!("{result}") };
+    assert_eq!((&moved["path"], moved["why"].is_string()), (&json!("AGENTS.md"), true));
+    assert_eq!(read_text(moved["kept_at"].as_str().unwrap()), "x");
+    assert!(!scratch.work.join("AGENTS.md").exists());
+    assert!(ended.stderr.contains("zwinger: quarantined AGENTS.md ("), "{ended:?}");
+}
+
+#[test]
+fn a_workspace_that_is_none_is_said_at_every_door() {
+    let scratch = Scratch::new();
+    let file = scratch.work.join("sub/inside.txt");
+    for (workdir, says) in
+        [("/nonexistent", "No such file or directory"), (file.to_str().unwrap(), "is not a directory")]
+    {
+        for words in [
+            &["tool", "get_time", "{}"][..],
+            &["tool", "get_time", "{}", "--backend", "none"],
+            &["tool", "get_time", "{}", "--mode", "full-access"],
+            &["doctor"],
+            &["session", "list"],
+            &["session", "delete", "0123456789abcdef"],
+            &["ask", "do it"],
+        ] {
+            let ended = scratch.start(scratch.zwinger(&[words, &["--workdir", workdir]].concat())).end();
+            assert_eq!((ended.code, ended.text().as_str()), (125, ""), "{words:?} {ended:?}");
+            let line = ended.stderr.lines().last().unwrap();
+            assert!(line.contains(workdir) && line.contains(says), "{words:?} {ended:?}");
+        }
+        let ended = scratch.start(scratch.zwinger(&["run", "--workdir", workdir, "--", "true"])).end();
+        assert!(ended.code == 125 && ended.stderr.contains(says), "{ended:?}");
+    }
+    assert!(!scratch.audit_log().exists(), "nothing was called");
 }
 
 #[test]

@@ -136,7 +136,7 @@ fn a01_raw_reads_are_refused() {
             ("/etc/hostname", Refusal::Outside),
             ("magic-link/etc/hostname", Refusal::Outside),
             ("fifo", Refusal::Special("FIFO".into())),
-            ("missing", Refusal::NotFound),
+            ("missing", Refusal::NotFound(None)),
         ] {
             let Response::Refused(refusal) = live.ask(read(path)) else { panic!("{path} was read") };
             assert_eq!(refusal, expected, "{path}");
@@ -164,7 +164,7 @@ fn a01_raw_places_to_start_in_are_refused() {
 
 #[test]
 fn a02_raw_looks_before_a_write_are_refused() {
-    refused_for_every_way(|path| Request::Inspect { path: path.into() });
+    refused_for_every_way(|path| Request::Inspect { path: path.into(), existing: false });
 }
 
 #[test]

@@ -37,9 +37,24 @@ fn i07_i19_a_time_limit_ends_everything(scratch: &Scratch) {
         assert_eq!((ended.code, number(&result, "exit_code")), (1, 124), "{ended:?}");
         assert_eq!(result.get("timed_out"), Some(&json!(true)));
         assert_eq!(text(&result, "output"), "on\n", "what it said before is kept");
-        assert_eq!(ended.error(), "Error: stopped after 2 s (limit security.resources.max_cpu_time_seconds).");
+        assert_eq!(ended.error(), "Error: stopped after 2 s (limit timeout_seconds, at most 600).");
         tag.assert_gone();
         assert!(!scratch.work.join("PROOF").exists());
+    }
+}
+
+#[test]
+fn a_time_limit_names_what_the_caller_can_change() {
+    let scratch = Scratch::new();
+    for (options, seconds, says) in [
+        (&["--timeout", "1"][..], None, "1 s (limit --timeout, which only the user can raise)"),
+        (&["--timeout", "1"], Some(1), "1 s (limit --timeout, which only the user can raise)"),
+        (&["--timeout", "30"], Some(1), "1 s (limit timeout_seconds, at most 30)"),
+        (&["--timeout", "700"], Some(1), "1 s (limit timeout_seconds, at most 600)"),
+    ] {
+        let arguments = json!({"command": "sleep 600", "timeout_seconds": seconds});
+        let ended = scratch.tool("run_command", &arguments, &[&YES, options].concat());
+        assert_eq!(ended.error(), format!("Error: stopped after {says}."), "{options:?}");
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::YES;
-use crate::scratch::{Ended, Scratch, list, read_text};
+use crate::scratch::{Ended, Scratch, list, read_text, write};
 
 const BACKENDS: [&str; 2] = ["landlock", "none"];
 
@@ -115,11 +115,14 @@ fn w1_a_path_outside_is_called_that() {
 #[test]
 fn k17_spellings_of_others_mean_nothing_here() {
     let scratch = Scratch::new();
-    for path in ["~root/.profile", "~/private", "$HOME/private", "..%2fwork-evil%2fmarker", "..\\work-evil\\marker"] {
+    for path in ["~root/.profile", "$HOME/private", "..%2fwork-evil%2fmarker", "..\\work-evil\\marker"] {
         let ended = scratch.tool("read_file", &json!({"path": path}), &[]);
         assert_refused(&scratch, path, &ended);
         assert!(ended.error().contains("does not exist"), "{ended:?}");
     }
+    let home = scratch.tool("read_file", &json!({"path": "~/private"}), &[]);
+    assert_refused(&scratch, "~/private", &home);
+    assert!(home.error().contains("~ is not expanded; give a path relative to the workspace"), "{home:?}");
     for path in ["marker\0", "\0", "", "sub/inside.txt\0.png"] {
         for (tool, arguments) in
             [("read_file", json!({"path": path})), ("write_file", json!({"path": path, "content": "x"}))]
@@ -131,6 +134,55 @@ fn k17_spellings_of_others_mean_nothing_here() {
     }
     assert_eq!(list(&scratch.work), ["sub"]);
     scratch.assert_out_untouched();
+}
+
+#[test]
+fn a_path_that_is_wrong_has_its_next_step() {
+    let scratch = Scratch::new();
+    write(scratch.work.join("README.md"), "x");
+    write(scratch.work.join(".env"), "x");
+    let edit = |path: &str| json!({"path": path, "old_text": "x", "new_text": "y"});
+    for (tool, arguments, says) in [
+        ("read_file", json!({"path": "readme.md"}), "readme.md does not exist; there is README.md."),
+        ("read_file", json!({"path": "sub/insid.txt"}), "sub/insid.txt does not exist; there is sub/inside.txt."),
+        ("list_directory", json!({"path": "sbu"}), "sbu does not exist; there is sub."),
+        ("edit_file", edit("READNE.md"), "READNE.md does not exist; there is README.md."),
+        ("edit_file", edit("missing/f"), "missing/f does not exist; list_directory shows what there is."),
+        // A hidden one is no help.
+        ("read_file", json!({"path": ".envv"}), ".envv does not exist; list_directory shows what there is."),
+        ("read_file", json!({"path": "sub"}), "sub is a directory; list_directory shows it."),
+        ("write_file", json!({"path": "sub", "content": "x"}), "sub is a directory; list_directory shows it."),
+        ("list_directory", json!({"path": "README.md"}), "README.md is not a directory; read_file shows a file."),
+    ] {
+        let ended = scratch.tool(tool, &arguments, &YES);
+        assert_eq!((ended.code, ended.error()), (1, format!("Error: {says}")), "{tool} {arguments}");
+    }
+}
+
+#[test]
+fn an_offset_behind_the_end_is_said() {
+    let scratch = Scratch::new();
+    write(scratch.work.join("f"), "one\ntwo\nthree");
+    let read =
+        |path: &str, offset: u64| scratch.tool("read_file", &json!({"path": path, "offset": offset}), &[]).json();
+    assert_eq!(read("f", 3), json!({"success": true, "output": "three"}));
+    for offset in [4, u64::MAX] {
+        assert_eq!(read("f", offset), json!({"success": true, "output": "[f has 3 lines]\n"}));
+    }
+    assert_eq!(read("sub/inside.txt", 2), json!({"success": true, "output": "[sub/inside.txt has 1 line]\n"}));
+}
+
+#[test]
+fn lines_come_with_their_numbers() {
+    let scratch = Scratch::new();
+    write(scratch.work.join("f"), "one\n\nthree\tx\nfour");
+    let read = |offset: u64, limit: u64| {
+        let arguments = json!({"path": "f", "offset": offset, "limit": limit, "numbers": true});
+        scratch.tool("read_file", &arguments, &[]).json()["output"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(read(1, 9), "     1\tone\n     2\t\n     3\tthree\tx\n     4\tfour");
+    let goes_on = "[lines 2–3; the file goes on: read_file with offset 4]\n";
+    assert_eq!(read(2, 2), format!("     2\t\n     3\tthree\tx\n{goes_on}"));
 }
 
 fn read_behind_a_link(path: impl Fn(&Scratch) -> std::path::PathBuf) -> i32 {
