@@ -11,7 +11,9 @@ use zwinger_core::custody::Custody;
 use zwinger_core::escape;
 use zwinger_core::output::{Outcome, Walls};
 use zwinger_core::sandbox::supervisor::{End, Finished};
-use zwinger_core::sandbox::{Backend, Confinement, Enforcement, Launch, Level, Network, Output, Surroundings};
+use zwinger_core::sandbox::{
+    Backend, Confinement, EndSignals, Enforcement, Launch, Level, Network, Output, Surroundings,
+};
 use zwinger_core::session::{SessionId, State};
 
 use crate::args::{Mode, Run};
@@ -37,6 +39,8 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
     if arguments.mode == Mode::FullAccess {
         complain(&FULL_ACCESS);
     }
+    // From before anything of it runs until what it left is settled.
+    let signals = EndSignals::heed()?;
     // Before all else, for it goes on while we go on.
     let launch = Launch::begin(backend, arguments.walls.network())?;
     let mut confinement = arguments.walls.confinement(None)?;
@@ -60,7 +64,7 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
     let (custody, around) = Custody::open(&confinement, Ok(&state));
     custody::show_earlier(confinement.workspace(), custody.earlier());
     let ticket = Audit::begin_run(&state, subject, &arguments.command)?;
-    let ran = launch.run(&confinement, &around, &arguments.command, output, custody.lock());
+    let ran = launch.run(&confinement, &around, &arguments.command, output, custody.lock(), Some(&signals));
     // In any case: what ran may have left something, also if zwinger failed.
     let settled = custody.close();
     custody::show(confinement.workspace(), &settled);
@@ -75,7 +79,10 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
     if !arguments.json {
         say_what_is_left_open(&enforcement);
     }
-    let status = tell(arguments, &finished, &limit);
+    let status = match signals.received() {
+        None => tell(arguments, &finished, &limit),
+        Some(signal) => end_of(signal),
+    };
     if backend != Backend::None && std::io::stderr().is_terminal() {
         say_what_the_walls_are(&confinement, &around, status);
     }
@@ -89,6 +96,13 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
         report.write(&short(&told)?)?;
     }
     Ok(status)
+}
+
+/// Says which signal ended us, and gives the status that a shell shows for it.
+fn end_of(signal: i32) -> u8 {
+    let name = if signal == rustix::process::Signal::HUP.as_raw() { "SIGHUP" } else { "SIGTERM" };
+    complain(&format_args!("stopped by {name}"));
+    u8::try_from(End::Signalled(signal).exit_code()).unwrap_or(BROKEN)
 }
 
 /// What `--json` prints.
