@@ -277,3 +277,25 @@ fn a29_a_report_is_zwingers() {
     assert!(ended.code == 125 && ended.stderr.contains("report"), "{ended:?}");
     assert!(crate::scratch::list(&scratch.work).iter().all(|name| !name.starts_with(".zwinger-")));
 }
+
+#[test]
+fn g13_what_is_named_stays_hidden_in_the_next_session() {
+    let scratch = Scratch::new();
+    for top in [&scratch.work, &scratch.out] {
+        let (outer, secret) = (top.join("outer"), top.join("outer/inner/secret"));
+        make_dir(&outer);
+        make_dir(outer.join("inner"));
+        write(&secret, &scratch.secret);
+        let words = ["--write", scratch.out.to_str().unwrap(), "--hide", secret.to_str().unwrap()];
+        let top = top.display();
+        for (moved, again) in [("outer", "outer/inner"), ("outer/inner", "outer/inner")] {
+            let swap = format!("cd {top} && mv {moved} m; mkdir -p {again}; echo decoy > {again}/secret");
+            scratch.sh_with(&words, &swap);
+            let ended = scratch.sh_with(&words, &format!("cd {top} && grep -r . outer m"));
+            assert!(!ended.shows(&scratch.secret), "{moved}: {ended:?}");
+        }
+        assert_eq!(read_text(&secret), scratch.secret);
+        // What lies beside it can be moved.
+        assert_eq!(scratch.sh_with(&words, &format!("cd {top}/outer && mkdir a && mv a inner/b")).code, 0);
+    }
+}
