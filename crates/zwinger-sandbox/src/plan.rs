@@ -229,6 +229,8 @@ pub struct Surroundings {
     pub scan: Scan,
     /// Zwinger's own directory, by its real place: hidden whatever is granted.
     pub state: Option<HostPath>,
+    /// A file to be hidden that has a name more, which is not hidden.
+    pub linked: Option<HostPath>,
     /// A private directory of the session for temporary files, used where /tmp cannot be private.
     pub temporary: Option<PathBuf>,
     /// Why what the session newly makes of the protected kind is named at its end but not moved; `None` when it is moved.
