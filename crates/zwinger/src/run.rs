@@ -3,9 +3,8 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use zwinger_core::audit::{Audit, Subject};
 use zwinger_core::custody::Custody;
 use zwinger_core::escape;
@@ -29,6 +28,10 @@ pub(crate) fn run(arguments: &Run) -> ExitCode {
         Ok(status) => status.into(),
         Err(error) => {
             complain(&error);
+            if arguments.json {
+                // The result comes last, so this is the only one. One that cannot be printed is told already.
+                let _ = answer_json(&json!({"success": false, "error": format!("Error: {error}")}));
+            }
             BROKEN.into()
         }
     }
@@ -86,8 +89,11 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
     if backend != Backend::None && std::io::stderr().is_terminal() {
         say_what_the_walls_are(&confinement, &around, status);
     }
-    let outcome = Outcome::of_command(finished, &limit, Walls { backend, enforcement: &enforcement, terms: None });
-    ticket.finish_run(&outcome, &enforcement).with_context(|| format!("the command ended with {status}, but"))?;
+    let not_started = not_started(arguments, &finished);
+    let mut outcome = Outcome::of_command(finished, &limit, Walls { backend, enforcement: &enforcement, terms: None });
+    outcome.error = outcome.error.or(not_started.map(|reason| format!("Error: {reason}")));
+    let finished = ticket.finish_run(&outcome, &enforcement);
+    finished.map_err(|error| anyhow::anyhow!("the command ended with {status}, but {error}"))?;
     let told = Told { outcome: &outcome, quarantined: custody::fields(&settled) };
     if arguments.json {
         answer_json(&told)?;
@@ -157,13 +163,19 @@ fn say_what_the_walls_are(confinement: &Confinement, around: &Surroundings, stat
     }
 }
 
+/// Why there was no program to run.
+fn not_started(arguments: &Run, finished: &Finished) -> Option<String> {
+    let End::NotStarted(errno) = finished.end else { return None };
+    let program = arguments.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
+    let error = std::io::Error::from_raw_os_error(errno);
+    let remedy = if finished.end.exit_code() == 127 { " inside the walls" } else { "" };
+    Some(format!("{}: {error}{remedy}", escape::line(&program)))
+}
+
 /// Says on standard error what the exit status alone does not, and gives that.
 fn tell(arguments: &Run, finished: &Finished, limit: &str) -> u8 {
-    if let End::NotStarted(errno) = finished.end {
-        let program = arguments.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
-        let error = std::io::Error::from_raw_os_error(errno);
-        let remedy = if finished.end.exit_code() == 127 { " inside the walls" } else { "" };
-        complain(&format_args!("{}: {error}{remedy}", escape::line(&program)));
+    if let Some(reason) = not_started(arguments, finished) {
+        complain(&reason);
     }
     if finished.leftovers > 0 {
         complain(&format_args!("{} processes that the command left running were stopped", finished.leftovers));
