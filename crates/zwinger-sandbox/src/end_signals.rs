@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags};
+
 use crate::sys;
 
 /// What has asked this process to end since [`EndSignals::heed`].
@@ -25,6 +27,22 @@ impl EndSignals {
     /// The number of the first that was taken.
     pub fn received(&self) -> Option<i32> {
         self.first.get()
+    }
+
+    /// Waits for the next.
+    ///
+    /// # Errors
+    /// As poll(2).
+    pub fn wait(&self) -> io::Result<i32> {
+        loop {
+            if let Some(signal) = self.take()? {
+                return Ok(signal);
+            }
+            match rustix::event::poll(&mut [PollFd::new(self, PollFlags::IN)], None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// Takes one, if one has come.

@@ -18,7 +18,7 @@ use zwinger_core::session::{SessionId, State};
 use crate::args::{Mode, Run};
 use crate::report::Report;
 use crate::tool::FULL_ACCESS;
-use crate::{BROKEN, answer_json, complain, custody};
+use crate::{BROKEN, answer_json, complain, custody, end_of};
 
 /// Hidden paths that are named on one line.
 const MOST_NAMES: usize = 5;
@@ -102,13 +102,6 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
         report.write(&short(&told)?)?;
     }
     Ok(status)
-}
-
-/// Says which signal ended us, and gives the status that a shell shows for it.
-fn end_of(signal: i32) -> u8 {
-    let name = if signal == rustix::process::Signal::HUP.as_raw() { "SIGHUP" } else { "SIGTERM" };
-    complain(&format_args!("stopped by {name}"));
-    u8::try_from(End::Signalled(signal).exit_code()).unwrap_or(BROKEN)
 }
 
 /// What `--json` prints.

@@ -6,10 +6,12 @@ use std::process::ExitCode;
 use serde_json::Value;
 use zwinger_core::output::Kind;
 use zwinger_core::policy::Mode;
+use zwinger_core::sandbox::EndSignals;
 use zwinger_core::session::{Opening, State, Which};
 use zwinger_core::{Call, OpenError, Options, Runtime};
 
 use crate::args::{SessionArguments, Tool, Walls};
+use crate::open_session::OpenSession;
 use crate::terminal;
 use crate::{BROKEN, answer_json, complain, custody};
 
@@ -27,15 +29,15 @@ pub(crate) fn run(arguments: &Tool) -> ExitCode {
         }
     };
     let which = arguments.resume.clone().map_or(Which::Ephemeral, Which::Stored);
-    let runtime = match open(&arguments.walls, &arguments.session, DOOR, which) {
-        Ok(runtime) => runtime,
+    let session = match open_session(&arguments.walls, &arguments.session, DOOR, which) {
+        Ok(session) => session,
         Err(error) => {
             complain(&error);
             return BROKEN.into();
         }
     };
-    let outcome = runtime.call(&Call::new(&arguments.name, value));
-    custody::close(runtime);
+    let outcome = session.call(&Call::new(&arguments.name, value));
+    session.close();
     if let Err(error) = answer_json(&outcome) {
         complain(&error);
         return BROKEN.into();
@@ -60,6 +62,11 @@ fn json(argument: &str) -> Result<Value, anyhow::Error> {
     serde_json::from_str(&text).map_err(|error| {
         anyhow::anyhow!("the arguments are no JSON ({error}); give an object such as {{\"path\": \"README.md\"}}")
     })
+}
+
+fn open_session(walls: &Walls, session: &SessionArguments, door: &str, which: Which) -> anyhow::Result<OpenSession> {
+    let signals = EndSignals::heed()?;
+    Ok(OpenSession::new(open(walls, session, door, which)?, signals)?)
 }
 
 /// Opens the session that the arguments ask for.
