@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Stat};
 use serde::{Deserialize, Serialize};
 
 use crate::confinement::Confinement;
@@ -60,6 +60,18 @@ pub enum BackendError {
         /// Why there are no namespaces.
         reason: String,
     },
+    /// A cover is over one name, and a hard link is another.
+    #[error(
+        "the walls that the policy asks for cannot be built here; nothing was run\n  \
+         landlock    works, but {} cannot be hidden: it has another name (a hard link), by which it could be read\n  \
+         ways on     make it a file of its own (cp -p FILE NEW && mv NEW FILE)   |   --hide the other name too \
+         (find . -samefile FILE)\n              --show FILE (let commands read it)   |   --backend none (no walls at all)",
+        .secret.display()
+    )]
+    SecretLinked {
+        /// One of the files.
+        secret: HostPath,
+    },
     /// What is to be shown is not hidden by anything that could be taken away.
     #[error("--show {}: it is no hidden file of the workspace; --read lets commands read more of the host", .0.display())]
     ShownInVain(
@@ -98,6 +110,9 @@ impl Backend {
         match self {
             Self::Landlock if around.landlock_abi == 0 => Err(BackendError::NoLandlock),
             Self::Landlock => {
+                if let Some(secret) = &around.linked {
+                    return Err(BackendError::SecretLinked { secret: secret.clone() });
+                }
                 let plan = plan::landlock(confinement, around);
                 match plan.enforcement.shortfall(confinement) {
                     Some((dimension, held)) => Err(BackendError::NotMet { dimension, held: held.clone() }),
@@ -136,6 +151,7 @@ impl Surroundings {
     pub fn of(confinement: &Confinement) -> Self {
         let (top, top_links) = top();
         let home_visible = home_visible(confinement);
+        let scan = Scan::of(confinement.workspace());
         Self {
             environment: std::env::vars_os().collect(),
             root_caller: rustix::process::geteuid().is_root(),
@@ -148,7 +164,8 @@ impl Surroundings {
             home_hidden: home_hidden(confinement, &home_visible),
             home_visible,
             readable: Vec::new(),
-            scan: Scan::of(confinement.workspace()),
+            linked: linked(&confinement.hidden(&scan)),
+            scan,
             state: None,
             temporary: None,
             no_quarantine: None,
@@ -179,6 +196,19 @@ impl Surroundings {
         let around = Self { no_namespaces: Some(reason), temporary, readable, ..self.clone() };
         Ok(around.with_task_group(confinement.limits.tasks))
     }
+}
+
+/// The first file that has more names than are hidden.
+fn linked(hidden: &[HostPath]) -> Option<HostPath> {
+    let status = |path: &HostPath| {
+        let status = rustix::fs::lstat(&**path).ok()?;
+        (FileType::from_raw_mode(status.st_mode) == FileType::RegularFile).then_some(status)
+    };
+    let found: Vec<_> = hidden.iter().filter_map(|path| Some((path, status(path)?))).collect();
+    let names = |of: &Stat| found.iter().filter(|(_, has)| (has.st_dev, has.st_ino) == (of.st_dev, of.st_ino)).count();
+    let mut exposed =
+        found.iter().filter(|(_, status)| status.st_nlink > 1 && usize::try_from(status.st_nlink) != Ok(names(status)));
+    exposed.next().map(|(path, _)| (*path).clone())
 }
 
 /// An entry of PATH; a relative one would name a directory of the workspace.

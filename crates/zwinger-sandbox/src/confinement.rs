@@ -310,6 +310,16 @@ impl Confinement {
         tops(found.chain(&self.hide).cloned().collect())
     }
 
+    /// The directories that can be written around what was named to be hidden. One that is moved away takes the cover along for this
+    /// session, and for the next one, which finds another file by that name, there is none.
+    pub(crate) fn around_named(&self) -> impl Iterator<Item = HostPath> {
+        self.hide.iter().flat_map(|hidden| {
+            let written =
+                |directory: &&Path| self.writable().any(|top| directory.starts_with(top) && *directory != top);
+            hidden.ancestors().skip(1).filter(written).map(HostPath::from)
+        })
+    }
+
     /// Makes the workspace read-only, with all that was granted for writing.
     pub fn set_read_only(&mut self) {
         self.read_only = true;

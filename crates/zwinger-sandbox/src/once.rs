@@ -8,14 +8,16 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 use rustix::process::{Pid, WaitOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Backend, BackendError};
 use crate::confinement::{Confinement, Limits, Network};
+use crate::end_signals::EndSignals;
 use crate::enforcement::Enforcement;
 use crate::keeper::{receive, send};
 use crate::outputs::Outputs;
@@ -123,7 +125,8 @@ impl Launch {
 
     /// Runs a command in the walls, which end with it. Must be called from a process with one thread. The process that held them
     /// ends by itself and is waited for by the next [`Launch::begin`], as its end takes longer than many a command. `held` stays open
-    /// for as long as anything of the command may run, also when the caller is killed.
+    /// for as long as anything of the command may run, also when the caller is killed. The first of `signals` stops the command as its
+    /// time limit does, a second one at once.
     ///
     /// # Errors
     /// As [`RunError`] says; nothing ran unless it is [`RunError::Lost`].
@@ -134,10 +137,11 @@ impl Launch {
         argv: &[OsString],
         output: Output,
         held: Option<BorrowedFd<'_>>,
+        signals: Option<&EndSignals>,
     ) -> Result<(Finished, Enforcement), RunError> {
         let plan = self.backend.plan(confinement, around)?;
         let attempt = match self.child {
-            Ok(child) => child.bounded(around)?.run(&plan, confinement, argv, output, held)?,
+            Ok(child) => child.bounded(around)?.run(&plan, confinement, argv, output, held, signals)?,
             Err(reason) => Attempt::NotPermitted(reason),
         };
         let reason = match attempt {
@@ -149,7 +153,7 @@ impl Launch {
         let around = around.without_namespaces(reason, confinement, &temporary.0)?;
         let plan = self.backend.plan(confinement, &around)?;
         let attempt = match Child::start(Namespaces::Hosts)? {
-            Ok(child) => child.bounded(&around)?.run(&plan, confinement, argv, output, held)?,
+            Ok(child) => child.bounded(&around)?.run(&plan, confinement, argv, output, held, signals)?,
             Err(reason) => Attempt::NotPermitted(reason),
         };
         match attempt {
@@ -230,8 +234,15 @@ impl Child {
         argv: &[OsString],
         output: Output,
         held: Option<BorrowedFd<'_>>,
+        signals: Option<&EndSignals>,
     ) -> Result<Attempt, RunError> {
         let _terminal = (output == Output::Inherit).then(Foreground::ours);
+        let begun = Instant::now();
+        if let Some(signals) = signals
+            && (signals.received().is_some() || signals.take()?.is_some())
+        {
+            return Ok(Attempt::Finished(Box::new(Finished::killed(begun.elapsed()))));
+        }
         let (outputs, ends) = match output {
             Output::Inherit => (Outputs::none(), None),
             Output::Capture => {
@@ -258,7 +269,8 @@ impl Child {
 
         // The keys of the terminal reach the command by themselves; we only wait for it.
         sys::ignore_terminal_signals();
-        let attempt = supervise(plan, self.pid, &self.socket, outputs, watch.as_mut());
+        let running = Running { plan, child: self.pid, socket: &self.socket, signals, begun };
+        let attempt = running.supervise(outputs, watch.as_mut());
         // The kernel tears the namespaces down after this; nobody needs to wait for that.
         self.finished = matches!(attempt, Ok(Attempt::Finished(_)));
         attempt
@@ -291,61 +303,108 @@ fn refused<T>(error: WallError) -> Result<Result<T, String>, RunError> {
     if error.not_permitted() { Ok(Err(error.to_string())) } else { Err(RunError::Walls(error.to_string())) }
 }
 
-/// The host's side: takes the output and waits for the report.
-fn supervise(
-    plan: &Plan,
+/// The host's side of a child that has its order.
+struct Running<'a> {
+    plan: &'a Plan,
     child: Pid,
-    socket: &OwnedFd,
-    mut outputs: Outputs,
-    watch: Option<&mut WatchedChild>,
-) -> Result<Attempt, RunError> {
-    let attempt = conduct(plan, child, socket, &mut outputs, watch);
-    if let Ok(Attempt::Finished(mut finished)) = attempt {
-        outputs.read_to_end()?;
-        [finished.stdout, finished.stderr, finished.output] = outputs.finish();
-        return Ok(Attempt::Finished(finished));
-    }
-    attempt
+    socket: &'a OwnedFd,
+    signals: Option<&'a EndSignals>,
+    begun: Instant,
 }
 
-fn conduct(
-    plan: &Plan,
-    child: Pid,
-    socket: &OwnedFd,
-    outputs: &mut Outputs,
-    mut watch: Option<&mut WatchedChild>,
-) -> Result<Attempt, RunError> {
-    loop {
-        let spoken = wait(socket, outputs, watch.as_deref())?;
-        if let Some(watch) = &mut watch {
-            watch.renew(plan)?;
+impl Running<'_> {
+    /// Takes the output and waits for the report.
+    fn supervise(&self, mut outputs: Outputs, watch: Option<&mut WatchedChild>) -> Result<Attempt, RunError> {
+        let attempt = self.conduct(&mut outputs, watch);
+        if let Ok(Attempt::Finished(mut finished)) = attempt {
+            outputs.read_to_end()?;
+            [finished.stdout, finished.stderr, finished.output] = outputs.finish();
+            return Ok(Attempt::Finished(finished));
         }
-        if !spoken {
-            // Without a process namespace the command can do that to our child.
-            if sys::is_stopped(child)? {
-                return Err(RunError::Lost);
+        attempt
+    }
+
+    fn conduct(&self, outputs: &mut Outputs, mut watch: Option<&mut WatchedChild>) -> Result<Attempt, RunError> {
+        let mut stopping = false;
+        loop {
+            let ready = self.wait(outputs, watch.as_deref())?;
+            if let Some(watch) = &mut watch {
+                watch.renew(self.plan)?;
             }
-            continue;
-        }
-        match receive::<Report>(socket.as_fd())? {
-            Some((Report::Raised, mut fds)) => {
-                if let Some(watch) = &mut watch {
-                    watch.workspace = fds.pop();
+            if ready.signal && self.is_asked_to_end()? {
+                if std::mem::replace(&mut stopping, true) {
+                    return Ok(self.kill());
                 }
+                // What it supervises ends as if we had gone; but it still answers.
+                rustix::net::shutdown(self.socket, Shutdown::Write).map_err(io::Error::from)?;
             }
-            Some((Report::Finished(finished), _)) => return Ok(Attempt::Finished(finished)),
-            Some((Report::Failed { text, not_permitted: true }, _)) if plan.mounts.is_some() => {
-                return Ok(Attempt::NotPermitted(text));
+            if !ready.socket {
+                // Without a process namespace the command can do that to our child.
+                if sys::is_stopped(self.child)? {
+                    return Err(RunError::Lost);
+                }
+                continue;
             }
-            Some((Report::Failed { text, .. }, _)) => return Err(RunError::Walls(text)),
-            Some((Report::Lost(Some(stopped)), _)) => {
-                // Not swept by its supervisor in time; why it was stopped is known all the same.
-                supervisor::kill_tree(child);
-                return Ok(Attempt::Finished(stopped));
+            match receive::<Report>(self.socket.as_fd())? {
+                Some((Report::Raised, mut fds)) => {
+                    if let Some(watch) = &mut watch {
+                        watch.workspace = fds.pop();
+                    }
+                }
+                Some((Report::Finished(finished), _)) => return Ok(Attempt::Finished(finished)),
+                Some((Report::Failed { text, not_permitted: true }, _)) if self.plan.mounts.is_some() => {
+                    return Ok(Attempt::NotPermitted(text));
+                }
+                Some((Report::Failed { text, .. }, _)) => return Err(RunError::Walls(text)),
+                Some((Report::Lost(Some(stopped)), _)) => {
+                    // Not swept by its supervisor in time; why it was stopped is known all the same.
+                    supervisor::kill_tree(self.child);
+                    return Ok(Attempt::Finished(stopped));
+                }
+                // Whoever ends all that we are part of (kill(2) of a group) has ended our child before it led a session.
+                Some((Report::Lost(None), _)) | None if stopping || self.is_asked_to_end()? => return Ok(self.kill()),
+                Some((Report::Lost(None), _)) | None => return Err(RunError::Lost),
             }
-            Some((Report::Lost(None), _)) | None => return Err(RunError::Lost),
         }
     }
+
+    fn is_asked_to_end(&self) -> io::Result<bool> {
+        Ok(self.signals.map(EndSignals::take).transpose()?.flatten().is_some())
+    }
+
+    /// Nobody waits for a grace any more.
+    fn kill(&self) -> Attempt {
+        supervisor::kill_tree(self.child);
+        Attempt::Finished(Box::new(Finished::killed(self.begun.elapsed())))
+    }
+
+    /// Takes output until the socket or a signal has something to say, or something was replaced, or a moment has passed.
+    fn wait(&self, outputs: &mut Outputs, watch: Option<&WatchedChild>) -> io::Result<Ready> {
+        let mut polled = vec![PollFd::new(self.socket, PollFlags::IN)];
+        polled.extend(self.signals.map(|signals| PollFd::new(signals, PollFlags::IN)));
+        polled.extend(watch.map(|watch| PollFd::new(&watch.watch, PollFlags::IN)));
+        polled.extend(outputs.open().map(|pipe| PollFd::from_borrowed_fd(pipe, PollFlags::IN)));
+        let tick = Timespec { tv_sec: supervisor::TICK.as_secs().cast_signed(), tv_nsec: 0 };
+        match rustix::event::poll(&mut polled, Some(&tick)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut ready = polled.iter().map(|fd| !fd.revents().is_empty());
+        let socket = ready.next() == Some(true);
+        let signal = self.signals.is_some() && ready.next() == Some(true);
+        if watch.is_some() {
+            ready.next();
+        }
+        let pipes: Vec<usize> = ready.enumerate().filter(|(_, ready)| *ready).map(|(index, _)| index).collect();
+        outputs.read(&pipes)?;
+        Ok(Ready { socket, signal })
+    }
+}
+
+/// Who has something to say.
+struct Ready {
+    socket: bool,
+    signal: bool,
 }
 
 /// What the host may replace, and the child that is to see nothing of it.
@@ -372,26 +431,6 @@ impl WatchedChild {
         }
         Ok(())
     }
-}
-
-/// Takes output until the socket has something to say (`true`), or something was replaced, or a moment has passed.
-fn wait(socket: &OwnedFd, outputs: &mut Outputs, watch: Option<&WatchedChild>) -> io::Result<bool> {
-    let mut polled = vec![PollFd::new(socket, PollFlags::IN)];
-    polled.extend(watch.map(|watch| PollFd::new(&watch.watch, PollFlags::IN)));
-    polled.extend(outputs.open().map(|pipe| PollFd::from_borrowed_fd(pipe, PollFlags::IN)));
-    let tick = Timespec { tv_sec: supervisor::TICK.as_secs().cast_signed(), tv_nsec: 0 };
-    match rustix::event::poll(&mut polled, Some(&tick)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let mut ready = polled.iter().map(|fd| !fd.revents().is_empty());
-    let spoken = ready.next() == Some(true);
-    if watch.is_some() {
-        ready.next();
-    }
-    let ready: Vec<usize> = ready.enumerate().filter(|(_, ready)| *ready).map(|(index, _)| index).collect();
-    outputs.read(&ready)?;
-    Ok(spoken)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod held;
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -228,6 +229,8 @@ pub struct Surroundings {
     pub scan: Scan,
     /// Zwinger's own directory, by its real place: hidden whatever is granted.
     pub state: Option<HostPath>,
+    /// A file to be hidden that has a name more, which is not hidden.
+    pub linked: Option<HostPath>,
     /// A private directory of the session for temporary files, used where /tmp cannot be private.
     pub temporary: Option<PathBuf>,
     /// Why what the session newly makes of the protected kind is named at its end but not moved; `None` when it is moved.
@@ -413,7 +416,9 @@ fn mounts(confinement: &Confinement, around: &Surroundings, toolchains: &[HostPa
     // The workspace comes last: it may lie below any of the others.
     binds.push(Bind { path: confinement.workspace().into(), writable: !confinement.read_only });
     pieces.extend(binds.into_iter().map(Piece::Host));
-    let pins = around.scan.pinned.iter().map(read_write).chain(around.scan.protected.iter().map(read_only));
+    // Outer ones first, and what is read-only over them.
+    let pinned: BTreeSet<_> = around.scan.pinned.iter().cloned().chain(confinement.around_named()).collect();
+    let pins = pinned.iter().map(read_write).chain(around.scan.protected.iter().map(read_only));
     // Those of the system are covered already, but a grant that holds one has come over its cover.
     let system = SYSTEM_HIDDEN.iter().map(PathBuf::from);
     let uncovered = system.filter(|hidden| confinement.granted().any(|granted| hidden.starts_with(granted)));

@@ -124,6 +124,22 @@ impl Finished {
             (false, None) => self.end.exit_code(),
         }
     }
+
+    /// Of one that was killed from outside, with its supervisor.
+    pub(crate) fn killed(duration: Duration) -> Self {
+        Self {
+            end: End::Signalled(libc::SIGKILL),
+            timed_out: false,
+            cancelled: true,
+            limit: None,
+            reached: None,
+            leftovers: 0,
+            stdout: Captured::default(),
+            stderr: Captured::default(),
+            output: Captured::default(),
+            duration,
+        }
+    }
 }
 
 /// Why a command has no result.

@@ -202,18 +202,40 @@ pub(crate) fn set_foreground(terminal: BorrowedFd<'_>, group: Pid) -> rustix::io
     set
 }
 
-/// Readable while the end of a child has not been seen (signalfd(2)); SIGCHLD itself is blocked.
+/// Readable while the end of a child has not been seen; SIGCHLD itself is blocked.
 pub(crate) fn child_signals() -> io::Result<OwnedFd> {
-    let mut children = MaybeUninit::<libc::sigset_t>::uninit();
+    signals(&[libc::SIGCHLD])
+}
+
+/// Readable while a SIGTERM or SIGHUP has not been taken; they are blocked for the calling thread and what it starts.
+pub(crate) fn end_signals() -> io::Result<OwnedFd> {
+    signals(&[libc::SIGTERM, libc::SIGHUP])
+}
+
+/// Blocks them and gives a descriptor from which they are read (signalfd(2)).
+fn signals(which: &[c_int]) -> io::Result<OwnedFd> {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigemptyset initialises the set that the others change and read; a descriptor that is not -1 is new, and ours.
     unsafe {
-        libc::sigemptyset(children.as_mut_ptr());
-        libc::sigaddset(children.as_mut_ptr(), libc::SIGCHLD);
-        libc::sigprocmask(libc::SIG_BLOCK, children.as_ptr(), std::ptr::null_mut());
-        match libc::signalfd(-1, children.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in which {
+            libc::sigaddset(set.as_mut_ptr(), *signal);
+        }
+        libc::sigprocmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+        match libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
             -1 => Err(io::Error::last_os_error()),
             fd => Ok(OwnedFd::from_raw_fd(fd)),
         }
+    }
+}
+
+/// Whether this process ignores a signal, as its caller may have handed down.
+pub(crate) fn is_ignored(signal: c_int) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: without a new action nothing changes; the old one is read only where the call has written it.
+    unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
+            && action.assume_init().sa_sigaction == libc::SIG_IGN
     }
 }
 

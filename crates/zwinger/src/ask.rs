@@ -4,13 +4,15 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use serde_json::Value;
+use zwinger_core::sandbox::EndSignals;
 use zwinger_core::session::Which;
-use zwinger_core::{Call, Runtime, escape, tools};
+use zwinger_core::{Call, escape, tools};
 
 use crate::agent::{Agent, Ending, Example, Progress, Protocol, Task, ToolReply, ToolSpec, drive, spaced};
 use crate::args::{Ask, ToolCalls};
 use crate::model::{Client, Endpoint, ModelError, Probed, Secret, first_model, probe};
-use crate::{BROKEN, answer, complain, create_file, custody, tell, tool};
+use crate::open_session::OpenSession;
+use crate::{BROKEN, answer, complain, create_file, tell, tool};
 
 /// The task was not done.
 const NOT_DONE: u8 = 1;
@@ -30,10 +32,17 @@ pub(crate) fn run(arguments: &Ask) -> ExitCode {
             return NO_MODEL.into();
         }
     };
-    let opened = transcript(arguments).and_then(|transcript| {
-        Ok((Client::new(endpoint, transcript), tool::open(&arguments.walls, &arguments.session, "ask", Which::New)?))
+    // Before any thread is started.
+    let opened =
+        EndSignals::heed().map_err(anyhow::Error::from).and_then(|signals| Ok((signals, transcript(arguments)?)));
+    let opened = opened.and_then(|(signals, transcript)| {
+        Ok((
+            signals,
+            Client::new(endpoint, transcript),
+            tool::open(&arguments.walls, &arguments.session, "ask", Which::New)?,
+        ))
     });
-    let (mut client, runtime) = match opened {
+    let (signals, mut client, runtime) = match opened {
         Ok(opened) => opened,
         Err(error) => {
             complain(&error);
@@ -43,8 +52,15 @@ pub(crate) fn run(arguments: &Ask) -> ExitCode {
     let model = client.endpoint();
     tell(&format!("model: {} {}", escape::line(model.base_url()), escape::line(model.model())));
     tell(&format!("session: {}", runtime.session()));
-    let mut call = |name: &str, arguments: &Value| call(&runtime, name, arguments);
     let backend = runtime.backend();
+    let session = match OpenSession::new(runtime, signals) {
+        Ok(session) => session,
+        Err(error) => {
+            complain(&error);
+            return BROKEN.into();
+        }
+    };
+    let mut call = |name: &str, arguments: &Value| call(&session, name, arguments);
     let mut show = |progress: Progress<'_>| match progress {
         Progress::Calling { name, arguments } => {
             let arguments = spaced(arguments);
@@ -56,7 +72,7 @@ pub(crate) fn run(arguments: &Ask) -> ExitCode {
         Progress::Asking { .. } | Progress::Called { .. } => {}
     };
     let ending = drive(Agent::new(task(arguments)), &mut client, &mut call, &mut show);
-    custody::close(runtime);
+    session.close();
     match ending {
         Ending::Done(text) => match answer(&escape::block(&text)) {
             Ok(()) => ExitCode::SUCCESS,
@@ -80,8 +96,8 @@ pub(crate) fn run(arguments: &Ask) -> ExitCode {
     }
 }
 
-fn call(runtime: &Runtime, name: &str, arguments: &Value) -> ToolReply {
-    let outcome = runtime.call(&Call::new(name, arguments.clone()));
+fn call(session: &OpenSession, name: &str, arguments: &Value) -> ToolReply {
+    let outcome = session.call(&Call::new(name, arguments.clone()));
     ToolReply { text: outcome.for_model(), success: outcome.success }
 }
 

@@ -8,6 +8,7 @@ mod custody;
 mod demo;
 mod doctor;
 mod model;
+mod open_session;
 mod report;
 mod run;
 mod session;
@@ -50,6 +51,13 @@ const BROKEN: u8 = 125;
 /// Says on standard error what went wrong. Paths and texts of others stand in errors, so that is escaped.
 fn complain(error: &dyn std::fmt::Display) {
     tell(&format!("zwinger: {}", zwinger_core::escape::block(&error.to_string())));
+}
+
+/// Says which signal ended us, and gives the status that a shell shows for it.
+fn end_of(signal: i32) -> u8 {
+    let name = if signal == rustix::process::Signal::HUP.as_raw() { "SIGHUP" } else { "SIGTERM" };
+    complain(&format_args!("stopped by {name}"));
+    u8::try_from(128 + signal).unwrap_or(BROKEN)
 }
 
 /// A line on standard error. One that is closed or full is no reason to fail.

@@ -4,16 +4,15 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use zwinger_core::audit::{Audit, Subject};
 use zwinger_core::custody::Custody;
 use zwinger_core::escape;
 use zwinger_core::output::{Outcome, Walls};
 use zwinger_core::sandbox::supervisor::{End, Finished};
 use zwinger_core::sandbox::{
-    Backend, Confinement, Enforcement, HostPath, Launch, Level, Network, Output, Surroundings,
+    Backend, Confinement, EndSignals, Enforcement, HostPath, Launch, Level, Network, Output, Surroundings,
 };
 use zwinger_core::session::{SessionId, State};
 
@@ -21,7 +20,7 @@ use crate::args::{Mode, Run};
 use crate::doctor::{below, has_namespaces};
 use crate::report::Report;
 use crate::tool::FULL_ACCESS;
-use crate::{BROKEN, answer_json, complain, custody};
+use crate::{BROKEN, answer_json, complain, custody, end_of};
 
 /// Hidden paths that are named on one line.
 const MOST_HIDDEN: usize = 5;
@@ -33,6 +32,10 @@ pub(crate) fn run(arguments: &Run) -> ExitCode {
         Ok(status) => status.into(),
         Err(error) => {
             complain(&error);
+            if arguments.json {
+                // The result comes last, so this is the only one. One that cannot be printed is told already.
+                let _ = answer_json(&json!({"success": false, "error": format!("Error: {error}")}));
+            }
             BROKEN.into()
         }
     }
@@ -45,6 +48,8 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
     } else if backend == Backend::None {
         complain(&"backend none: no walls, the command can do all that you can");
     }
+    // From before anything of it runs until what it left is settled.
+    let signals = EndSignals::heed()?;
     // Before all else, for it goes on while we go on.
     let launch = Launch::begin(backend, arguments.walls.network())?;
     let mut confinement = arguments.walls.confinement(None)?;
@@ -68,7 +73,7 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
     let (custody, around) = Custody::open(&confinement, Ok(&state));
     custody::show_earlier(confinement.workspace(), custody.earlier());
     let ticket = Audit::begin_run(&state, subject, &arguments.command)?;
-    let ran = launch.run(&confinement, &around, &arguments.command, output, custody.lock());
+    let ran = launch.run(&confinement, &around, &arguments.command, output, custody.lock(), Some(&signals));
     // In any case: what ran may have left something, also if zwinger failed.
     let settled = custody.close();
     custody::show(confinement.workspace(), &settled);
@@ -83,18 +88,25 @@ fn attempt(arguments: &Run) -> anyhow::Result<u8> {
     if !arguments.json {
         say_what_is_left_open(&enforcement);
     }
-    let status = tell(arguments, &finished, &limit);
+    let status = match signals.received() {
+        None => tell(arguments, &finished, &limit),
+        Some(signal) => end_of(signal),
+    };
     let hidden = match backend {
         Backend::None => Vec::new(),
         Backend::Landlock => confinement.hidden(&around.scan),
     };
     // A program that reads neither terminal nor JSON finds an empty file as puzzling as a person does.
     let told_here = std::io::stderr().is_terminal() || (status != 0 && !arguments.json);
-    if backend != Backend::None && told_here && !is_explained(&finished, status) {
+    let is_explained = signals.received().is_some() || is_explained(&finished, status);
+    if backend != Backend::None && told_here && !is_explained {
         say_what_the_walls_are(&confinement, &hidden, read_only(&around, &enforcement), status);
     }
-    let outcome = Outcome::of_command(finished, &limit, Walls { backend, enforcement: &enforcement, terms: None });
-    ticket.finish_run(&outcome, &enforcement).with_context(|| format!("the command ended with {status}, but"))?;
+    let not_started = not_started(arguments, &finished);
+    let mut outcome = Outcome::of_command(finished, &limit, Walls { backend, enforcement: &enforcement, terms: None });
+    outcome.error = outcome.error.or(not_started.map(|reason| format!("Error: {reason}")));
+    let finished = ticket.finish_run(&outcome, &enforcement);
+    finished.map_err(|error| anyhow::anyhow!("the command ended with {status}, but {error}"))?;
     let hidden = hidden.iter().map(|path| below(path, confinement.workspace())).collect();
     let told = Told { outcome: &outcome, hidden, quarantined: custody::fields(&settled) };
     if arguments.json {
@@ -175,19 +187,25 @@ fn names(paths: &[HostPath], workspace: &Path, most: usize) -> String {
     named.chain(more).collect::<Vec<_>>().join(", ")
 }
 
+/// Why there was no program to run.
+fn not_started(arguments: &Run, finished: &Finished) -> Option<String> {
+    let End::NotStarted(errno) = finished.end else { return None };
+    let program = arguments.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
+    let error = std::io::Error::from_raw_os_error(errno);
+    let remedy = match (finished.end.exit_code(), arguments.command.as_slice()) {
+        (127, [line]) if line.to_string_lossy().contains(' ') => {
+            " inside the walls; it is one word: leave its quotes out, or put sh -c before it"
+        }
+        (127, _) => " inside the walls",
+        _ => "",
+    };
+    Some(format!("{}: {error}{remedy}", escape::line(&program)))
+}
+
 /// Says on standard error what the exit status alone does not, and gives that.
 fn tell(arguments: &Run, finished: &Finished, limit: &str) -> u8 {
-    if let End::NotStarted(errno) = finished.end {
-        let program = arguments.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
-        let error = std::io::Error::from_raw_os_error(errno);
-        let remedy = match (finished.end.exit_code(), arguments.command.as_slice()) {
-            (127, [line]) if line.to_string_lossy().contains(' ') => {
-                " inside the walls; it is one word: leave its quotes out, or put sh -c before it".to_owned()
-            }
-            (127, _) => " inside the walls".to_owned(),
-            _ => String::new(),
-        };
-        complain(&format_args!("{}: {error}{remedy}", escape::line(&program)));
+    if let Some(reason) = not_started(arguments, finished) {
+        complain(&reason);
     }
     if finished.leftovers > 0 {
         complain(&format_args!("{} processes that the command left running were stopped", finished.leftovers));

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::ValueEnum;
 use rustix::termios::{LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, Termios};
@@ -44,6 +45,13 @@ impl Approver for Always {
     }
 }
 
+static ASKING: AtomicBool = AtomicBool::new(false);
+
+/// Whether a question is open.
+pub(crate) fn is_asking() -> bool {
+    ASKING.load(Ordering::SeqCst)
+}
+
 /// One question at a time; the others wait.
 #[derive(Default)]
 struct Terminal(std::sync::Mutex<()>);
@@ -51,7 +59,10 @@ struct Terminal(std::sync::Mutex<()>);
 impl Approver for Terminal {
     fn decide(&self, question: &Question) -> Decision {
         let _one_at_a_time = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        match open_terminal().and_then(|terminal| ask(terminal, question)) {
+        ASKING.store(true, Ordering::SeqCst);
+        let asked = open_terminal().and_then(|terminal| ask(terminal, question));
+        ASKING.store(false, Ordering::SeqCst);
+        match asked {
             Ok(decision) => decision,
             Err(_) => Decision::Unanswered("needs approval and there is no terminal. Use --approve yes".into()),
         }

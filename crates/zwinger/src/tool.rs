@@ -7,10 +7,12 @@ use serde::Serialize;
 use serde_json::Value;
 use zwinger_core::output::{Kind, Outcome};
 use zwinger_core::policy::Mode;
+use zwinger_core::sandbox::EndSignals;
 use zwinger_core::session::{Opening, State, Which};
 use zwinger_core::{Call, OpenError, Options, Runtime};
 
 use crate::args::{SessionArguments, Tool, Walls};
+use crate::open_session::OpenSession;
 use crate::terminal;
 use crate::{BROKEN, answer_json, complain, custody};
 
@@ -28,18 +30,18 @@ pub(crate) fn run(arguments: &Tool) -> ExitCode {
         }
     };
     let which = arguments.resume.clone().map_or(Which::Ephemeral, Which::Stored);
-    let runtime = match open(&arguments.walls, &arguments.session, DOOR, which) {
-        Ok(runtime) => runtime,
+    let session = match open_session(&arguments.walls, &arguments.session, DOOR, which) {
+        Ok(session) => session,
         Err(error) => {
             complain(&error);
             return BROKEN.into();
         }
     };
     let outcome = match parse(&text) {
-        Ok(value) => runtime.call(&Call::new(&arguments.name, value)),
-        Err(error) => runtime.refuse_text(&arguments.name, &text, &error),
+        Ok(value) => session.call(&Call::new(&arguments.name, value)),
+        Err(error) => session.refuse_text(&arguments.name, &text, &error),
     };
-    let settled = custody::close(runtime);
+    let settled = session.close();
     let quarantined = (!settled.quarantined.is_empty()).then(|| custody::fields(&settled));
     if let Err(error) = answer_json(&Told { outcome: &outcome, quarantined }) {
         complain(&error);
@@ -79,6 +81,11 @@ fn parse(text: &str) -> Result<Value, String> {
     serde_json::from_str(text).map_err(|error| {
         format!("the arguments are no JSON ({error}); give an object such as {{\"path\": \"README.md\"}}")
     })
+}
+
+fn open_session(walls: &Walls, session: &SessionArguments, door: &str, which: Which) -> anyhow::Result<OpenSession> {
+    let signals = EndSignals::heed()?;
+    Ok(OpenSession::new(open(walls, session, door, which)?, signals)?)
 }
 
 /// Opens the session that the arguments ask for.

@@ -66,14 +66,18 @@ pub(super) fn hold(host: &Host, plan: &mut Plan) -> io::Result<Passed> {
                     Err(error) => return Err(error),
                 }
             }
-            OFlags::WRONLY => {
-                let secret = |secret: &&HostPath| host.status(secret).is_ok_and(|found| found.as_ref().is_some_and(is));
+            // Also one that was opened for both: `1<>.env`.
+            _ => {
+                let path = std::fs::read_link(format!("/proc/self/fd/{number}"))?;
+                let secret = |secret: &&HostPath| {
+                    path.starts_with(&***secret)
+                        || host.status(secret).is_ok_and(|found| found.as_ref().is_some_and(is))
+                };
                 if let Some(secret) = plan.secrets.iter().find(secret) {
                     let text = "is hidden, and could be read by whoever may write it (--show permits that)";
                     return Err(io::Error::other(format!("{} {text}", secret.display())));
                 }
             }
-            _ => {}
         }
     }
     Ok(passed)

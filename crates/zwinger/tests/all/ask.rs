@@ -1,7 +1,9 @@
 //! `zwinger ask` with a model that says what it was told to say, over real HTTP.
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::process::Tag;
 use crate::scratch::{Ended, Scratch, list, read_text};
 use crate::scripted_model::{Reply, ScriptedModel, calls, says};
 
@@ -158,4 +160,20 @@ fn f04_a_models_text_cannot_act_on_the_terminal() {
     let ended = ask(&scratch, &model, &[]);
     assert!(!ended.shows("\u{1b}") && !ended.shows("\u{202e}") && !ended.shows("\u{7}"), "{ended:?}");
     assert!(ended.text().contains("done\\e]0;title"), "{ended:?}");
+}
+
+#[test]
+fn i10_what_a_task_left_is_settled_first() {
+    let scratch = Scratch::new();
+    let tag = Tag::new();
+    let command = format!("echo x > AGENTS.md; sleep {}", tag.0);
+    let model = model(vec![calls("1", "run_command", &json!({"command": command})), says("never")]);
+    let url = model.base_url();
+    let running = scratch.start(scratch.zwinger(&["ask", "--base-url", &url, "--approve", "yes", "do it"]));
+    tag.wait_for(1);
+    running.signal(Signal::TERM);
+    let ended = running.end();
+    assert_eq!((tag.asleep().len(), scratch.work.join("AGENTS.md").exists()), (0, false), "{ended:?}");
+    assert!(ended.code == 128 + 15 && ended.stderr.contains("quarantined AGENTS.md"), "{ended:?}");
+    assert_eq!(ended.text(), "");
 }

@@ -308,3 +308,58 @@ fn a29_a_report_is_zwingers() {
     assert!(ended.code == 125 && ended.stderr.contains("report"), "{ended:?}");
     assert!(crate::scratch::list(&scratch.work).iter().all(|name| !name.starts_with(".zwinger-")));
 }
+
+#[test]
+fn g13_what_is_named_stays_hidden_in_the_next_session() {
+    let scratch = Scratch::new();
+    for top in [&scratch.work, &scratch.out] {
+        let (outer, secret) = (top.join("outer"), top.join("outer/inner/secret"));
+        make_dir(&outer);
+        make_dir(outer.join("inner"));
+        write(&secret, &scratch.secret);
+        let words = ["--write", scratch.out.to_str().unwrap(), "--hide", secret.to_str().unwrap()];
+        let top = top.display();
+        for (moved, again) in [("outer", "outer/inner"), ("outer/inner", "outer/inner")] {
+            let swap = format!("cd {top} && mv {moved} m; mkdir -p {again}; echo decoy > {again}/secret");
+            scratch.sh_with(&words, &swap);
+            let ended = scratch.sh_with(&words, &format!("cd {top} && grep -r . outer m"));
+            assert!(!ended.shows(&scratch.secret), "{moved}: {ended:?}");
+        }
+        assert_eq!(read_text(&secret), scratch.secret);
+        // What lies beside it can be moved.
+        assert_eq!(scratch.sh_with(&words, &format!("cd {top}/outer && mkdir a && mv a inner/b")).code, 0);
+    }
+}
+
+#[test]
+fn g13_a_hard_link_of_a_secret_is_refused() {
+    let scratch = Scratch::new();
+    let hard_link = |from: &str, to: &str| {
+        rustix::fs::link(scratch.work.join(from), scratch.work.join(to)).unwrap();
+    };
+    write(scratch.work.join(".env"), &scratch.secret);
+    write(scratch.work.join("sub/named"), &scratch.secret);
+    hard_link(".env", "sub/other");
+    for options in [&[][..], &["--mode", "plan"], &["--hide", "sub/named"]] {
+        let ended = scratch.sh_with(options, "cat sub/other; touch ran");
+        assert!(ended.code == 125 && !ended.shows(&scratch.secret), "{ended:?}");
+        assert!(ended.stderr.contains("work/.env cannot be hidden") && ended.stderr.contains("hard link"), "{ended:?}");
+    }
+    assert_eq!(scratch.tool("read_file", &serde_json::json!({"path": "sub/other"}), &[]).code, 125);
+    let doctor = scratch.start(scratch.zwinger(&["doctor"])).end();
+    assert!(doctor.code != 0 && doctor.text().contains("hard link"), "{doctor:?}");
+    assert!(!scratch.work.join("ran").exists());
+    // Where every name is hidden, none is left; and what is shown is no secret.
+    assert!(!scratch.sh_with(&["--hide", "sub/other"], "cat .env sub/other").shows(&scratch.secret));
+    assert_eq!(scratch.sh_with(&["--show", ".env"], "cat .env").text(), scratch.secret);
+    // What is said to help does.
+    assert!(crate::process::succeeds(&[
+        "sh",
+        "-c",
+        "cd $0 && cp -p .env new && mv new .env",
+        scratch.work.to_str().unwrap()
+    ]));
+    assert_eq!(scratch.sh_with(&["--hide", "sub/named"], "test ! -s .env && cat sub/other").text(), scratch.secret);
+    hard_link("sub/named", "sub/name");
+    assert_eq!(scratch.sh_with(&["--hide", "sub/named"], "cat sub/name").code, 125);
+}

@@ -7,11 +7,14 @@ use rustix::process::Signal;
 
 use crate::caller::{Caller, each, skipped};
 use crate::process::{self, Tag};
-use crate::scratch::{Scratch, open, write};
+use crate::scratch::{Scratch, open, read_text, write};
 
 for_every_caller!(
     i08_zwinger_killed,
     i10_zwinger_terminated,
+    i10_what_is_left_is_settled_first,
+    i10_a_second_signal_waits_for_no_grace,
+    i22_an_ignored_hangup_stays_ignored,
     i01_background_processes_are_stopped_and_named,
     i07_a_time_limit_ends_everything,
     i14_a_stopped_command_has_its_limit,
@@ -36,11 +39,65 @@ fn i08_zwinger_killed(scratch: &Scratch) {
 }
 
 fn i10_zwinger_terminated(scratch: &Scratch) {
+    for signal in [Signal::TERM, Signal::HUP] {
+        let tag = Tag::new();
+        let running = start_tree(scratch, &tag);
+        running.signal(signal);
+        let ended = running.end();
+        assert_eq!(tag.asleep(), [], "the tree ends first");
+        assert_eq!(ended.code, 128 + signal.as_raw(), "{ended:?}");
+        tag.assert_gone();
+    }
+}
+
+/// Also what a command made that does not heed the signal.
+fn i10_what_is_left_is_settled_first(scratch: &Scratch) {
+    for backend in ["auto", "none"] {
+        let tag = Tag::new();
+        let script = format!("trap '' TERM; echo x > AGENTS.md; sleep {0} & wait", tag.0);
+        let words = ["run", "--backend", backend, "--report", "../tmp/report", "--", "sh", "-c", &script];
+        let running = scratch.start(scratch.zwinger(&words));
+        tag.wait_for(1);
+        running.signal(Signal::TERM);
+        let ended = running.end();
+        assert_eq!((tag.asleep().len(), scratch.work.join("AGENTS.md").exists()), (0, false), "{ended:?}");
+        assert_eq!(ended.code, 128 + 15);
+        assert!(
+            ended.stderr.contains("quarantined AGENTS.md") && ended.stderr.contains("stopped by SIGTERM"),
+            "{ended:?}"
+        );
+        let record = scratch.audit().pop().unwrap();
+        assert_eq!(record.get("event").and_then(serde_json::Value::as_str), Some("end"), "{record}");
+        assert!(read_text(scratch.base.join("tmp/report")).contains("stopped before its end"));
+    }
+}
+
+fn i10_a_second_signal_waits_for_no_grace(scratch: &Scratch) {
     let tag = Tag::new();
-    let running = start_tree(scratch, &tag);
+    let script = format!("trap 'touch first; sleep 1.5; touch late' TERM; sleep {} & while :; do wait; done", tag.0);
+    let running = scratch.start(scratch.zwinger(&["run", "--", "setsid", "sh", "-c", &script]));
+    tag.wait_for(1);
+    running.signal(Signal::TERM);
+    process::until("the first signal", || scratch.work.join("first").exists().then_some(()));
     running.signal(Signal::TERM);
     assert_eq!(running.end().code, 128 + 15);
     tag.assert_gone();
+    assert!(!scratch.work.join("late").exists());
+}
+
+/// As nohup(1) starts it.
+fn i22_an_ignored_hangup_stays_ignored(scratch: &Scratch) {
+    let zwinger = scratch.base.join("zwinger");
+    let script = "touch up; while [ ! -e go ]; do sleep 0.05; done; exit 5";
+    let ignores = r#"$SIG{HUP} = "IGNORE"; exec @ARGV"#;
+    let mut command =
+        scratch.command(&["perl", "-e", ignores, zwinger.to_str().unwrap(), "run", "--", "sh", "-c", script]);
+    command.env("HOME", &scratch.home);
+    let running = scratch.start(command);
+    process::until("the command", || scratch.work.join("up").exists().then_some(()));
+    running.signal(Signal::HUP);
+    write(scratch.work.join("go"), "");
+    assert_eq!(running.end().code, 5);
 }
 
 fn i01_background_processes_are_stopped_and_named(scratch: &Scratch) {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::scratch::{Scratch, read_text};
+use crate::scratch::{Scratch, read_text, write};
 
 #[test]
 fn json_has_the_output_and_the_commands_own_status() {
@@ -51,4 +51,28 @@ fn a_report_stands_beside_streams_that_pass_through() {
     let ended = scratch.sh_with(&["--report", nowhere.to_str().unwrap()], "touch ran");
     assert_eq!(ended.code, 125, "{ended:?}");
     assert!(!scratch.work.join("ran").exists(), "nothing runs without the report that was asked for");
+}
+
+#[test]
+fn json_says_why_nothing_ran() {
+    let scratch = Scratch::new();
+    write(scratch.work.join("plain"), "");
+    for (program, code, reason) in [("no-such-program", 127, "inside the walls"), ("./plain", 126, "ermission denied")]
+    {
+        let ended = scratch.run(&["--json", "--", program]);
+        let error = ended.error();
+        assert!(
+            ended.code == code && error.starts_with(&format!("Error: {program}: ")) && error.contains(reason),
+            "{ended:?}"
+        );
+        assert_eq!(scratch.audit().pop().unwrap()["error"], json!(error));
+    }
+    // Nor where zwinger itself could not.
+    for options in [&["--json", "--read", "missing"][..], &["--json", "--backend", "none", "--hide", "plain"]] {
+        let ended = scratch.sh_with(options, "echo ran");
+        assert_eq!((ended.code, &ended.json()["success"]), (125, &json!(false)), "{ended:?}");
+        let error = ended.error();
+        assert_eq!(format!("zwinger: {}\n", error.strip_prefix("Error: ").unwrap()), ended.stderr);
+    }
+    assert_eq!(scratch.sh_with(&["--read", "missing"], "echo ran").text(), "");
 }

@@ -98,9 +98,17 @@ fn g13_a_hidden_file_is_no_output(scratch: &Scratch) {
         command.env("HOME", &scratch.home).env("TMPDIR", scratch.base.join("tmp"));
         scratch.start(command).end()
     };
-    let ended = run("", ">>");
-    assert!(ended.code == 125 && ended.stderr.contains(".env") && !ended.shows(&scratch.secret), "{ended:?}");
-    assert!(!scratch.work.join("ran").exists());
+    for redirect in [">>", "1<>", "2<>", "0<>"] {
+        let ended = run("", redirect);
+        assert!(ended.code == 125 && !ended.shows(&scratch.secret), "{redirect} {ended:?}");
+        assert!(ended.stderr.contains(".env") || redirect == "2<>", "{ended:?}");
+        assert!(!scratch.work.join("ran").exists(), "{redirect}");
+        write(scratch.work.join(".env"), &scratch.secret);
+    }
+    for redirect in [">> sub/inside.txt <", "1<> sub/inside.txt <"] {
+        let ended = run("--show .env --hide sub", redirect);
+        assert!(ended.code == 125 && !ended.text().contains("inside"), "what lies in a hidden directory: {ended:?}");
+    }
     run("--show .env", ">>");
     assert!(scratch.work.join("ran").exists());
     // What the person passes to be read is read.

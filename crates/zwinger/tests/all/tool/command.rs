@@ -25,7 +25,26 @@ fn number(result: &Value, field: &str) -> i64 {
     result.get(field).and_then(Value::as_i64).unwrap_or_default()
 }
 
-for_every_caller!(i07_i19_a_time_limit_ends_everything, i08_zwinger_killed_while_a_command_runs);
+for_every_caller!(
+    i07_i19_a_time_limit_ends_everything,
+    i08_zwinger_killed_while_a_command_runs,
+    i10_what_a_tool_left_is_settled_first,
+);
+
+fn i10_what_a_tool_left_is_settled_first(scratch: &Scratch) {
+    for signal in [Signal::TERM, Signal::HUP] {
+        let tag = Tag::new();
+        let command =
+            json!({"command": format!("trap '' HUP; echo x > AGENTS.md; sleep {} & wait", tag.0)}).to_string();
+        let running = scratch.start(scratch.zwinger(&["tool", "run_command", &command, "--approve", "yes"]));
+        tag.wait_for(1);
+        running.signal(signal);
+        let ended = running.end();
+        assert_eq!((tag.asleep().len(), scratch.work.join("AGENTS.md").exists()), (0, false), "{ended:?}");
+        assert!(ended.code == 128 + signal.as_raw() && ended.stderr.contains("quarantined AGENTS.md"), "{ended:?}");
+        assert_eq!(scratch.audit().pop().unwrap().get("event"), Some(&json!("end")));
+    }
+}
 
 fn i07_i19_a_time_limit_ends_everything(scratch: &Scratch) {
     for backend in ["landlock", "none"] {
