@@ -72,7 +72,8 @@ fn json_says_why_nothing_ran() {
         let ended = scratch.sh_with(options, "echo ran");
         assert_eq!((ended.code, &ended.json()["success"]), (125, &json!(false)), "{ended:?}");
         let error = ended.error();
-        assert_eq!(format!("zwinger: {}\n", error.strip_prefix("Error: ").unwrap()), ended.stderr);
+        let told = format!("zwinger: {}", error.strip_prefix("Error: ").unwrap());
+        assert_eq!(ended.stderr.lines().last(), Some(told.as_str()));
     }
     assert_eq!(scratch.sh_with(&["--read", "missing"], "echo ran").text(), "");
 }
