@@ -3,16 +3,15 @@
 use super::{Example, Kind, Parameter, Tool};
 use crate::action::Action;
 
+/// Which of them.
+pub(super) const JOB: Parameter =
+    Parameter { name: "job", kind: Kind::Number, required: true, description: "Number that run_command gave" };
+
 pub(super) static TOOL: Tool = Tool {
     name: "job_output",
     aliases: &[],
     description: "Show the new output of a command that was started with background, and whether it still runs.",
-    parameters: &[Parameter {
-        name: "job",
-        kind: Kind::Number,
-        required: true,
-        description: "Number that run_command gave",
-    }],
+    parameters: &[JOB],
     example: Example {
         task: "Has the server of job 1 said something?",
         arguments: r#"{"job": 1}"#,

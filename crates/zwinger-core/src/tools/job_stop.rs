@@ -1,18 +1,14 @@
 //! `job_stop`: the end of a command in the background.
 
-use super::{Example, Kind, Parameter, Tool};
+use super::job_output::JOB;
+use super::{Example, Tool};
 use crate::action::Action;
 
 pub(super) static TOOL: Tool = Tool {
     name: "job_stop",
     aliases: &[],
     description: "Stop a command that was started with background, and all that it started.",
-    parameters: &[Parameter {
-        name: "job",
-        kind: Kind::Number,
-        required: true,
-        description: "Number that run_command gave",
-    }],
+    parameters: &[JOB],
     example: Example {
         task: "Stop the server of job 1.",
         arguments: r#"{"job": 1}"#,
