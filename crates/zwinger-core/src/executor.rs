@@ -242,6 +242,11 @@ impl Executor {
         self.jobs.first_look(job_id, &job).map(|report| Came::Job(job_id, report))
     }
 
+    /// What is new of a command in the background.
+    pub(crate) fn look(&self, job: JobId) -> Raw {
+        Raw::new(self.jobs.look(job).map(|report| Came::Job(job, report)))
+    }
+
     fn perform(&self, action: &Action, custom: &CustomTools, during: During<'_>) -> Raw {
         let path = |path: &WorkspacePath| path.as_ref().into();
         let cancelled = || Raw::new(Err(Failed("cancelled before it began.".into())));
@@ -267,7 +272,7 @@ impl Executor {
                 let (directory, live) = (path(directory), *background || during.live.is_some());
                 (Request::Run { argv, limits, directory, read_only: *read_only, live }, command.clone())
             }
-            Action::JobOutput { job } => return Raw::new(self.jobs.look(*job).map(|report| Came::Job(*job, report))),
+            Action::JobOutput { job } => return self.look(*job),
             Action::JobStop { job } => {
                 let patience = self.confinement.limits.grace + PATIENCE;
                 return Raw::new(self.jobs.stop(*job, patience).map(|report| Came::Job(*job, report)));

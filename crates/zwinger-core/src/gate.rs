@@ -223,10 +223,7 @@ pub fn settle(
         Judgement::Ask if grants.covers(&action) => ("session", "grant", false),
         Judgement::Ask => match approver.decide(&question(&action)) {
             Decision::Once => ("once", approver.name(), approver.is_person()),
-            Decision::Session => {
-                grants.remember(&action);
-                ("session", approver.name(), approver.is_person())
-            }
+            Decision::Session => ("session", approver.name(), approver.is_person()),
             Decision::Deny => {
                 audit.refused(&action, verdict, "deny", approver.name())?;
                 return Err(declined(&action).into());
@@ -241,6 +238,10 @@ pub fn settle(
     // An approval is on the disk before what it permits is done; all else follows within a second.
     if verdict.judgement == Judgement::Ask && by == approver.name() {
         audit.sync()?;
+        // Only now: no grant without a record of who gave it.
+        if decision == "session" {
+            grants.remember(&action);
+        }
     }
     Ok(Authorized { action, ticket, seen })
 }

@@ -1,18 +1,20 @@
 //! The main path: one call from untrusted JSON to a safe outcome.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zwinger_sandbox::{Backend, Confinement, Enforcement, SessionError, Settled};
 
 use crate::action::{Action, Edited, WorkspacePath};
-use crate::audit::{Audit, Subject};
+use crate::audit::{Audit, Subject, Ticket};
 use crate::call::Call;
 use crate::custody::Custody;
 use crate::custom::{CustomTool, CustomTools};
 use crate::edit::Edit;
 use crate::error::{Broken, Invalid};
 use crate::executor::wire::Present;
-use crate::executor::{During, Executor};
+use crate::executor::{During, Executor, JobId};
 use crate::gate::{self, Approver, Grants, Settlement};
 use crate::output::{Outcome, Walls};
 use crate::policy::{self, Mode};
@@ -67,6 +69,8 @@ pub struct Runtime {
     id: SessionId,
     one_call: bool,
     custom: CustomTools,
+    /// The open records of commands in the background.
+    jobs: Mutex<BTreeMap<JobId, Ticket>>,
 }
 
 impl Runtime {
@@ -118,6 +122,7 @@ impl Runtime {
             id,
             one_call: opening.one_call,
             custom: CustomTools::default(),
+            jobs: Mutex::default(),
         })
     }
 
@@ -159,6 +164,7 @@ impl Runtime {
     /// session that is dropped instead is settled by the next one on its workspace.
     pub fn close(self) -> Settled {
         self.grants.close();
+        self.record_jobs();
         drop(self.executor);
         self.custody.close()
     }
@@ -196,10 +202,42 @@ impl Runtime {
         let (raw, action, ticket) = self.executor.run(self.custody.heed(authorized), &self.custom, during);
         let walls = Walls::of(&self.executor);
         let outcome = raw.make_safe(&action, walls);
-        match ticket.finish(&outcome) {
+        match self.record(&action, ticket, &outcome) {
             Ok(()) => outcome,
             Err(broken) => broken.into(),
         }
+    }
+
+    /// A command in the background is recorded as ended when it has ended, by the call that learns of it.
+    fn record(&self, action: &Action, ticket: Ticket, outcome: &Outcome) -> Result<(), Broken> {
+        match (action, outcome.job) {
+            (Action::Run { .. }, Some(job)) => {
+                self.lock_jobs().insert(job, ticket);
+                return Ok(());
+            }
+            (Action::JobOutput { job } | Action::JobStop { job }, None) => {
+                let began = self.lock_jobs().remove(job);
+                began.map_or(Ok(()), |began| began.finish(outcome))?;
+            }
+            _ => {}
+        }
+        ticket.finish(outcome)
+    }
+
+    /// Of those that nobody asked about.
+    fn record_jobs(&self) {
+        for (job, ticket) in std::mem::take(&mut *self.lock_jobs()) {
+            let outcome = self.executor.look(job).make_safe(&Action::JobOutput { job }, Walls::of(&self.executor));
+            // What cannot be written is an interrupted call to whoever reads the log.
+            let _ = match outcome.job {
+                Some(_) => ticket.fail(&"ended with the session"),
+                None => ticket.finish(&outcome),
+            };
+        }
+    }
+
+    fn lock_jobs(&self) -> MutexGuard<'_, BTreeMap<JobId, Ticket>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Decodes, and looks at what a write would replace and where a command would start: a path that leads outside is refused

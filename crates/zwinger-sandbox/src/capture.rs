@@ -82,7 +82,7 @@ fn is_continuation(byte: u8) -> bool {
 }
 
 /// Length of a UTF-8 sequence at the end that lacks its last bytes; 0 when the end is complete or no UTF-8 at all.
-fn incomplete_end(bytes: &[u8]) -> usize {
+pub fn incomplete_end(bytes: &[u8]) -> usize {
     for (back, byte) in bytes.iter().rev().take(4).enumerate() {
         if is_continuation(*byte) {
             continue;

@@ -43,7 +43,7 @@ mod walls;
 mod watch;
 
 pub use backend::{Backend, BackendError, UnknownBackend};
-pub use capture::{Capture, Captured};
+pub use capture::{Capture, Captured, incomplete_end};
 pub use confinement::{Confinement, Exceptions, Limits, Network, WorkspaceError, home_of_user};
 pub use end_signals::EndSignals;
 pub use enforcement::{Enforcement, Held, Level};

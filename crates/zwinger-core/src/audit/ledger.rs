@@ -155,7 +155,9 @@ fn find_end(file: &File, size: u64) -> Result<(End, Vec<u8>), LedgerError> {
                 None if start == 0 => 0,
                 None => break,
             };
-            if let Some(seq) = bytes.get(line_start..newline).and_then(number) {
+            // One that leaves no room for another is none of ours.
+            let number = bytes.get(line_start..newline).and_then(number).filter(|seq| *seq < u64::MAX / 2);
+            if let Some(seq) = number {
                 return Ok((End { size, seq }, bytes.split_off(newline + 1)));
             }
             end = newline;

@@ -6,15 +6,16 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use zwinger_sandbox::supervisor::Finished;
-use zwinger_sandbox::{Capture, Captured};
+use zwinger_sandbox::{Capture, Captured, incomplete_end};
 
 use super::link::{self, Heard};
 use super::wire::{Request, Response};
 use super::{explain, lock, lost};
 use crate::error::Failed;
 
-/// At once. With those that are waited for, fewer than an executor takes.
-const AT_ONCE: usize = 16;
+/// At once, those that have ended and that nobody looked at included: what they printed is kept. With those that are waited for,
+/// fewer than an executor takes.
+const MOST: usize = 16;
 /// Bytes of output that wait for the next look.
 const UNREAD: usize = 256 << 10;
 /// How long a start waits for the first word: a server that cannot take its port says so at once.
@@ -46,6 +47,8 @@ struct State {
     /// Whether every byte of output since the start came, so that what is unread is all that nobody has seen.
     followed: bool,
     received: u64,
+    ended: bool,
+    /// How it ended, until that was told.
     end: Option<Result<Box<Finished>, Failed>>,
     /// Where to order its stop: the number of its request, and the stream of its executor.
     order: Option<(u64, Weak<Mutex<File>>)>,
@@ -74,9 +77,12 @@ impl Jobs {
     /// Names a new one, which is then to be ordered.
     pub(super) fn begin(&self) -> Result<(JobId, Arc<Job>), Failed> {
         let mut known = lock(&self.0);
-        let running = known.jobs.values().filter(|job| job.runs()).count();
-        if running >= AT_ONCE {
-            return Err(Failed(format!("{AT_ONCE} commands already run in the background; end one with job_stop.")));
+        if known.jobs.len() >= MOST {
+            let ended = known.jobs.iter().find(|(_, job)| !job.runs()).map(|(id, _)| *id);
+            let oldest = ended.ok_or_else(|| {
+                Failed(format!("{MOST} commands already run in the background; end one with job_stop."))
+            })?;
+            known.jobs.remove(&oldest);
         }
         known.last += 1;
         let (id, job) = (known.last, Arc::new(Job::new()));
@@ -86,7 +92,7 @@ impl Jobs {
 
     /// What is new of it after the first moments of its life.
     pub(super) fn first_look(&self, id: JobId, job: &Job) -> Result<Report, Failed> {
-        job.wait(FIRST_WORD, |state| state.end.is_some() || state.received > 0);
+        job.wait(FIRST_WORD, |state| state.ended || state.received > 0);
         self.report(id, job)
     }
 
@@ -103,7 +109,7 @@ impl Jobs {
         if let (Some((request, requests)), true) = (order, job.runs()) {
             // Gone is its executor, and it with that.
             let _ = requests.upgrade().map(|requests| link::send(&requests, request, Request::Cancel { id: request }));
-            if !job.wait(patience, |state| state.end.is_some()) {
+            if !job.wait(patience, |state| state.ended) {
                 return Err(Failed(format!("job {id} did not end in time; it ends with the session.")));
             }
         }
@@ -127,11 +133,19 @@ impl Jobs {
 
     fn report(&self, id: JobId, job: &Job) -> Result<Report, Failed> {
         let mut state = lock(&job.heard);
-        let output = std::mem::replace(&mut state.unread, Capture::new(UNREAD)).finish();
-        let Some(end) = state.end.take() else { return Ok(Report::Runs { output, elapsed: job.begun.elapsed() }) };
+        let mut output = std::mem::replace(&mut state.unread, Capture::new(UNREAD)).finish();
+        if !state.ended {
+            // The rest of a character is still to come.
+            let last = if output.dropped == 0 { &mut output.head } else { &mut output.tail };
+            let begun = last.split_off(last.len() - incomplete_end(last));
+            state.unread.push(&begun);
+            return Ok(Report::Runs { output, elapsed: job.begun.elapsed() });
+        }
+        let end = state.end.take();
         let followed = state.followed;
         drop(state);
         self.forget(id);
+        let end = end.ok_or_else(|| Failed(format!("job {id} has ended; another call was told how.")))?;
         let finished = end.map_err(|Failed(text)| Failed(format!("job {id}: {text}")))?;
         Ok(Report::Ended { output: followed.then_some(output), finished })
     }
@@ -139,7 +153,8 @@ impl Jobs {
 
 impl Job {
     fn new() -> Self {
-        let state = State { unread: Capture::new(UNREAD), followed: true, received: 0, end: None, order: None };
+        let state =
+            State { unread: Capture::new(UNREAD), followed: true, received: 0, ended: false, end: None, order: None };
         Self { begun: Instant::now(), heard: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -167,11 +182,12 @@ impl Job {
             // Its own call is over; job_stop orders its end.
             Heard::Cancelled => return,
         }
+        state.ended = state.end.is_some();
         self.changed.notify_all();
     }
 
     fn runs(&self) -> bool {
-        lock(&self.heard).end.is_none()
+        !lock(&self.heard).ended
     }
 
     /// Whether that came to be in time.

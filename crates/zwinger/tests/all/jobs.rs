@@ -9,7 +9,7 @@ use zwinger_core::{Call, Decision, Runtime};
 use crate::caller::skipped;
 use crate::library::{always, open};
 use crate::process::{self, Tag, executor_of_this_process, until};
-use crate::scratch::{Scratch, list};
+use crate::scratch::{Scratch, list, write};
 
 const BACKENDS: [Backend; 2] = [Backend::Landlock, Backend::None];
 
@@ -205,4 +205,84 @@ fn a_session_of_one_call_has_no_background() {
     let ended = scratch.tool("run_command", &arguments, &["--approve", "yes"]);
     assert_eq!((ended.code, list(&scratch.work)), (2, vec!["sub".to_owned()]));
     assert!(ended.error().contains("leave it out"), "{ended:?}");
+}
+
+#[test]
+fn several_who_stop_one_job_are_told_at_once() {
+    let scratch = Scratch::new();
+    let runtime = open(&scratch, Backend::Landlock, always(Decision::Once));
+    for job in 1..=5 {
+        assert_eq!(begin(&runtime, "exec sleep 60").job, Some(job));
+        let told = std::thread::scope(|scope| {
+            let stops = [(); 3].map(|()| scope.spawn(|| stop(&runtime, job)));
+            stops.map(|stop| stop.join().unwrap())
+        });
+        assert_eq!(told.iter().filter(|outcome| outcome.success).count(), 1, "{told:?}");
+        let others = told.iter().filter_map(|outcome| outcome.error.as_deref());
+        others.for_each(|error| {
+            assert!(error.ends_with("another call was told how.") || error.contains("there is no job"), "{error}")
+        });
+    }
+}
+
+#[test]
+fn j07_a_look_cuts_no_character() {
+    let scratch = Scratch::new();
+    let runtime = open(&scratch, Backend::Landlock, always(Decision::Once));
+    let begun = begin(&runtime, r"printf 'a\303'; while [ ! -e go ]; do sleep 0.02; done; printf '\251z'; sleep 60");
+    assert!(begun.output.starts_with("a\n[job 1"), "{begun:?}");
+    write(scratch.work.join("go"), "");
+    let said = until("the rest", || Some(look(&runtime, 1).output).filter(|said| said.contains('z')));
+    assert!(said.starts_with("éz\n[job 1"), "{said}");
+}
+
+/// Those that have ended are kept until somebody looks, but no more of them than may run.
+#[test]
+fn what_nobody_looks_at_is_bounded() {
+    let scratch = Scratch::new();
+    let runtime = open(&scratch, Backend::Landlock, always(Decision::Once));
+    for job in 1..=17 {
+        let begun = begin(&runtime, "echo x; while [ ! -e go ]; do sleep 0.02; done; exit 5");
+        if job == 17 {
+            assert!(begun.error.is_some_and(|error| error.contains("end one with job_stop")));
+            break;
+        }
+        assert_eq!(begun.job, Some(job));
+    }
+    write(scratch.work.join("go"), "");
+    until("the end of the first two", || {
+        [15, 16].iter().all(|job| !look(&runtime, *job).output.contains("runs")).then_some(())
+    });
+    for _ in 0..3 {
+        assert!(begin(&runtime, "sleep 60").success);
+    }
+    assert_eq!(
+        look(&runtime, 1).error.as_deref().map(|error| error.starts_with("Error: there is no job 1;")),
+        Some(true)
+    );
+    assert_eq!(exit_code(&look(&runtime, 2)), Some(5));
+}
+
+#[test]
+fn a_job_is_recorded_as_ended_when_it_is() {
+    let scratch = Scratch::new();
+    let runtime = open(&scratch, Backend::Landlock, always(Decision::Once));
+    let ends = |scratch: &Scratch| -> Vec<Value> {
+        scratch.audit().into_iter().filter(|record| record["event"] == "end").collect()
+    };
+    let waits = "echo x; while [ ! -e go ]; do sleep 0.02; done; exit 5";
+    for script in [waits, waits, "echo x; sleep 60"] {
+        assert!(begin(&runtime, script).job.is_some());
+    }
+    assert_eq!(ends(&scratch).len(), 0);
+    write(scratch.work.join("go"), "");
+    until("its end", || look(&runtime, 1).command);
+    let of_first = ends(&scratch).into_iter().filter(|record| record["exit_code"] == 5).count();
+    assert_eq!(of_first, 2, "its own, and that of the look at it");
+    // The second ends by itself, and nobody looks; the third runs.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    runtime.close();
+    let ends = ends(&scratch);
+    assert_eq!(ends.iter().filter(|record| record["exit_code"] == 5).count(), 3, "{ends:?}");
+    assert_eq!(ends.iter().filter(|record| record["error"] == "ended with the session").count(), 1, "{ends:?}");
 }
