@@ -160,7 +160,7 @@ fn a_job_that_is_lost_is_named() {
         let says = format!("job 1 (run_command exec sleep {})", tag.0);
         assert!(lost.error.as_ref().is_some_and(|error| error.contains(&says)), "{lost:?}");
         tag.assert_gone();
-        let looked = look(&runtime, 1).error.unwrap_or_default();
+        let looked = until("the news", || look(&runtime, 1).error);
         assert!(looked.starts_with("Error: job 1: the executor ended while it worked"), "{looked}");
         assert!(run(&runtime, "true").success);
     }
