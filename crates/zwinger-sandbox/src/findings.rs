@@ -7,8 +7,9 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::git_config::{Variable, risky};
 use crate::host_path::HostPath;
+use crate::inventory::{Inventory, Item, Mark, look, read};
 use crate::journal::Hash;
-use crate::metadata::{Inventory, Item, Kind, Mark, look, read};
+use crate::metadata::Kind;
 use crate::rebase_todo::commands;
 use crate::root::Root;
 

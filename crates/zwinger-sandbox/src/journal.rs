@@ -25,7 +25,7 @@ use rustix::io::Errno;
 
 use crate::findings::Comparison;
 use crate::host_path::HostPath;
-use crate::metadata::Inventory;
+use crate::inventory::Inventory;
 use crate::quarantine::{Quarantine, Settled};
 use crate::root::{Root, check_private};
 use crate::scan::Scan;

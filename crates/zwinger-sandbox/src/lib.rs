@@ -22,6 +22,7 @@ mod executor_side;
 mod findings;
 mod git_config;
 mod host_path;
+mod inventory;
 mod journal;
 mod keeper;
 mod metadata;

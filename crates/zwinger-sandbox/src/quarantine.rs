@@ -13,8 +13,9 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::findings::{Finding, Original};
+use crate::inventory::open;
 use crate::journal::{Note, Written};
-use crate::metadata::{Kind, open};
+use crate::metadata::Kind;
 use crate::root::Root;
 
 /// Something of the protected kind that a session made or changed.

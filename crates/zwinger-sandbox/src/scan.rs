@@ -10,7 +10,8 @@ use rustix::fs::{Access, AtFlags, FileType};
 
 use crate::directory;
 use crate::host_path::{HostPath, canonical};
-use crate::metadata::{Inventory, Kind, Place, kind_of, looks_bare};
+use crate::inventory::Inventory;
+use crate::metadata::{Kind, Place, kind_of, looks_bare};
 use crate::root::{Root, draft};
 
 /// Bounds of the walk; what lies beyond them is said to be unseen. When a session is over, ten times as much is looked at: what

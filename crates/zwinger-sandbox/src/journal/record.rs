@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::host_path::HostPath;
-use crate::metadata::{Inventory, Item};
+use crate::inventory::{Inventory, Item};
 
 /// The first byte: the session of this journal is over, and what follows means nothing.
 const CLOSED: u8 = 0;
