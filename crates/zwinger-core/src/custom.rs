@@ -3,11 +3,15 @@
 use std::path::Path;
 
 use serde_json::Value;
+use zwinger_sandbox::Capture;
 
 use crate::action::{Action, Effect};
 use crate::error::{Failed, Invalid};
 use crate::executor::During;
-use crate::tools;
+use crate::{escape, tools};
+
+/// Bytes of a result, as of a command's output.
+pub const MOST: usize = 1 << 20;
 
 /// A tool of the program that embeds the library. What it does is behind no wall: what it says of its effects is what the
 /// policy judges.
@@ -22,10 +26,10 @@ pub trait CustomTool: Send + Sync {
     /// For the model: what is wrong with the arguments.
     fn effects(&self, arguments: &Value, roots: &[&Path]) -> Result<Vec<Effect>, Invalid>;
 
-    /// Does it, with the very arguments that were judged and shown.
+    /// Does it, with the very arguments that were judged and shown. Of the text that comes back, [`MOST`] bytes are kept.
     ///
     /// # Errors
-    /// For the model: why it did not succeed.
+    /// For the model, on one line: why it did not succeed.
     fn run(&self, arguments: &Value, during: During<'_>) -> Result<String, Failed>;
 }
 
@@ -55,7 +59,10 @@ impl CustomTools {
         if during.cancel.is_some_and(crate::Cancel::is_cancelled) {
             return Err(Failed("cancelled before it began.".into()));
         }
-        tool.run(arguments, during)
+        let text = tool.run(arguments, during).map_err(|Failed(text)| Failed(escape::line(&text)))?;
+        let mut kept = Capture::new(MOST);
+        kept.push(text.as_bytes());
+        Ok(String::from_utf8_lossy(&kept.finish().joined()).into_owned())
     }
 
     fn find(&self, name: &str) -> Option<&dyn CustomTool> {

@@ -154,11 +154,7 @@ impl Executor {
         let (tell, heard) = mpsc::channel();
         let _told = during.cancel.map(|cancel| cancel.tell(id, tell.clone()));
         let requests = self.expect(id, Waiter { tell: Tell::Call(tell), what, directory })?;
-        match link::send(&requests, id, request) {
-            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => return Err(Failed(error.to_string())),
-            // A broken pipe is the executor's end, of which we hear as everyone does.
-            Err(_) | Ok(()) => {}
-        }
+        link::send(&requests, id, request)?;
         let mut deadline = patience.and_then(|patience| Instant::now().checked_add(patience));
         let mut text = LiveText::default();
         loop {
@@ -232,11 +228,7 @@ impl Executor {
         let waiter = Waiter { tell: Tell::Job(job.clone()), what: format!("job {job_id} ({what})"), directory: None };
         let ordered = self.expect(id, waiter).and_then(|requests| {
             job.ordered(id, &requests);
-            match link::send(&requests, id, request) {
-                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Err(Failed(error.to_string())),
-                // A broken pipe is the executor's end, of which the job hears.
-                Err(_) | Ok(()) => Ok(()),
-            }
+            link::send(&requests, id, request)
         });
         ordered.inspect_err(|_| self.jobs.forget(job_id))?;
         self.jobs.first_look(job_id, &job).map(|report| Came::Job(job_id, report))
@@ -356,7 +348,11 @@ fn about(action: &Action, Failed(text): Failed) -> Failed {
         | Action::List { path, .. }
         | Action::Write { path, .. }
         | Action::Edit { path, .. } => Failed(format!("{path} {text}")),
-        _ => Failed(text),
+        Action::Run { .. }
+        | Action::JobOutput { .. }
+        | Action::JobStop { .. }
+        | Action::Custom { .. }
+        | Action::Time => Failed(text),
     }
 }
 

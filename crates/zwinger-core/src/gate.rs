@@ -29,7 +29,13 @@ impl Authorized {
             Action::Write { path, content, .. } | Action::Edit { path, edited: Edited { content, .. }, .. } => {
                 self.seen.then_some((path.as_ref(), content))
             }
-            _ => None,
+            Action::Read { .. }
+            | Action::List { .. }
+            | Action::Run { .. }
+            | Action::JobOutput { .. }
+            | Action::JobStop { .. }
+            | Action::Custom { .. }
+            | Action::Time => None,
         }
     }
 

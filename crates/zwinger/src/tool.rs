@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &Tool) -> ExitCode {
         }
     };
     let which = arguments.resume.clone().map_or(Which::Ephemeral, Which::Stored);
-    let session = match open_session(&arguments.walls, &arguments.session, DOOR, which) {
+    let session = match open_session(&arguments.walls, &arguments.session, which) {
         Ok(session) => session,
         Err(error) => {
             complain(&error);
@@ -83,9 +83,9 @@ fn parse(text: &str) -> Result<Value, String> {
     })
 }
 
-fn open_session(walls: &Walls, session: &SessionArguments, door: &str, which: Which) -> anyhow::Result<OpenSession> {
+fn open_session(walls: &Walls, session: &SessionArguments, which: Which) -> anyhow::Result<OpenSession> {
     let signals = EndSignals::heed()?;
-    Ok(OpenSession::new(open(walls, session, door, which)?, signals)?)
+    Ok(OpenSession::new(open(walls, session, DOOR, which)?, signals)?)
 }
 
 /// Opens the session that the arguments ask for.

@@ -75,7 +75,13 @@ pub(super) fn hashes(action: &Action) -> (Option<String>, Option<String>) {
             let before = before.as_ref().map(|before| blake3::Hash::from(before.hash).to_hex().to_string());
             (before, Some(hash(content.as_bytes())))
         }
-        _ => (None, None),
+        Action::Read { .. }
+        | Action::List { .. }
+        | Action::Run { .. }
+        | Action::JobOutput { .. }
+        | Action::JobStop { .. }
+        | Action::Custom { .. }
+        | Action::Time => (None, None),
     }
 }
 

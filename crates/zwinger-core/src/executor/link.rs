@@ -13,6 +13,7 @@ use zwinger_sandbox::{ExecutorLink, HostPath, Plan, SessionError};
 use super::jobs::Job;
 use super::lock;
 use super::wire::{self, Envelope, Request, Response};
+use crate::error::Failed;
 
 /// What someone who waits is told.
 #[derive(Debug)]
@@ -111,8 +112,14 @@ impl Link {
 }
 
 /// Sends one request.
-pub(super) fn send(requests: &Mutex<File>, id: u64, message: Request) -> io::Result<()> {
-    wire::write(&mut *lock(requests), &Envelope { id, message })
+///
+/// # Errors
+/// When it is too large. A broken pipe is the executor's end, of which everyone who waits hears.
+pub(super) fn send(requests: &Mutex<File>, id: u64, message: Request) -> Result<(), Failed> {
+    match wire::write(&mut *lock(requests), &Envelope { id, message }) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(Failed(error.to_string())),
+        Err(_) | Ok(()) => Ok(()),
+    }
 }
 
 fn distribute(mut responses: File, waiting: &Waiting, ending: &AtomicBool) -> Vec<HostPath> {

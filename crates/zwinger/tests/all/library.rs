@@ -317,7 +317,11 @@ impl CustomTool for Shout {
     fn run(&self, arguments: &Value, _: During<'_>) -> Result<String, Failed> {
         let path = arguments["path"].as_str().unwrap_or_default();
         write(self.0.join(path), "HEY");
-        if path == "bad" { Err(Failed("hoarse.".into())) } else { Ok("shouted".into()) }
+        match path {
+            "bad" => Err(Failed("hoarse,\nand \u{1b}.".into())),
+            "long" => Ok("é".repeat(1 << 20)),
+            _ => Ok("shouted".into()),
+        }
     }
 }
 
@@ -347,10 +351,12 @@ fn an_embedders_tool_goes_through_the_same_gate() {
         assert_eq!(shout(&runtime, json!({"path": "f"})).output, "shouted");
     }
     assert_eq!((yes.asked(), read_text(scratch.work.join("f")).as_str()), (2, "HEY"));
-    assert_eq!(shout(&runtime, json!({"path": "bad"})).error.as_deref(), Some("Error: hoarse."));
+    assert_eq!(shout(&runtime, json!({"path": "bad"})).error.unwrap(), r"Error: hoarse,\nand \e.");
+    let long = shout(&runtime, json!({"path": "long"})).output;
+    assert!(long.len() < (1 << 20) + 100 && long.contains("bytes dropped") && !long.contains('\u{fffd}'));
     let audit = scratch.audit();
     let of = |event: &str| audit.iter().filter(|record| record["event"] == event).count();
-    assert_eq!((of("denied"), of("invalid"), of("begin"), of("end")), (2, 2, 3, 3));
+    assert_eq!((of("denied"), of("invalid"), of("begin"), of("end")), (2, 2, 4, 4));
     struct Taken;
     impl CustomTool for Taken {
         fn name(&self) -> &'static str {
